@@ -1,0 +1,283 @@
+//! [`FixedWindow`]: at most so many per window.
+//!
+//! **Definition.** Windows of one length follow each other; in each, at most `limit` permits are spent.
+//! A key's window starts at its first request and ends `window` later, the next request starts the next
+//! one; or windows are *aligned*: they start at multiples of their length in UTC, for all keys.
+//!
+//! **State.** One word: when the window started, and how many permits are spent in it.
+//!
+//! **Promise.** At most `limit` per window, hence up to `2 x limit` across an edge: the whole limit at
+//! the end of one window and again at the start of the next. Where that matters take a
+//! [`TokenBucket`](super::TokenBucket).
+//!
+//! **`retry_after`** is the end of the window.
+//!
+//! **Resolution.** Start and count share the word, and starts are counted from a base that moves on once
+//! in a day or more. What is left for the start is exact to the nanosecond up to a limit of some 30,000;
+//! above that the start of a window that begins with a request is rounded down, to 64 ns for a limit of a
+//! million. A window is never longer than said and windows never overlap. A limit that would make this
+//! coarser than 1/64 of the window is refused when the rule is built.
+//!
+//! **Bytes per key:** 8, and 8 for the key's hash.
+
+use std::time::Duration;
+
+use super::{Epoch, MACHINE_WORDS, STATE_BITS, Step, wait_until};
+use crate::{ConfigError, Decision, Quota, clock::Nanos};
+
+/// A fixed window: at most `limit` permits in each.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::FixedWindow;
+///
+/// let per_user = FixedWindow::new(1_000, Duration::from_secs(3_600));
+/// let per_day = FixedWindow::per_day(10_000).aligned();
+/// # let _ = (per_user, per_day);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
+pub struct FixedWindow {
+    quota: Quota,
+    aligned: bool,
+}
+
+impl FixedWindow {
+    /// `limit` permits per `window`, which starts at a key's first request.
+    pub const fn new(limit: u64, window: Duration) -> Self {
+        Self { quota: Quota::new(limit, window), aligned: false }
+    }
+
+    /// `limit` permits per second.
+    pub const fn per_second(limit: u64) -> Self {
+        Self::new(limit, Duration::from_secs(1))
+    }
+
+    /// `limit` permits per minute.
+    pub const fn per_minute(limit: u64) -> Self {
+        Self::new(limit, Duration::from_secs(60))
+    }
+
+    /// `limit` permits per hour.
+    pub const fn per_hour(limit: u64) -> Self {
+        Self::new(limit, Duration::from_secs(3_600))
+    }
+
+    /// `limit` permits per 86,400 seconds.
+    pub const fn per_day(limit: u64) -> Self {
+        Self::new(limit, Duration::from_secs(86_400))
+    }
+
+    /// Starts windows at multiples of their length in UTC instead of at a key's first request.
+    ///
+    /// All keys then start anew at the same instant, and clients that wait come back together.
+    pub const fn aligned(self) -> Self {
+        Self { aligned: true, ..self }
+    }
+
+    /// Limit and window as a quota; its burst is the limit.
+    #[must_use]
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    pub(crate) fn with_quota(self, quota: Quota) -> Self {
+        Self { quota, ..self }
+    }
+
+    pub(crate) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
+        let (limit, window, _) = self.quota.checked()?;
+        if let Some(burst) = self.quota.burst_setting().filter(|burst| *burst != limit) {
+            return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
+        }
+        let count_bits = u64::BITS - limit.leading_zeros();
+        let too_many = || {
+            let reason = "is too many for a fixed window this short; use a token bucket";
+            ConfigError::new("permits", limit, reason)
+        };
+        let start_bits = STATE_BITS.checked_sub(count_bits).ok_or_else(too_many)?;
+        if self.aligned {
+            // Windows are numbered from UTC zero; the clock's 64 bits of nanoseconds must fit.
+            let offset = (epoch.utc_at_zero.as_nanos() % u128::from(window)) as u64;
+            if u64::BITS - (u64::MAX / window).leading_zeros() >= start_bits {
+                return Err(too_many());
+            }
+            return Ok(Machine {
+                aligned: true,
+                limit,
+                window,
+                count_bits,
+                grain: 0,
+                base: offset,
+            });
+        }
+        // The base may stay for a day, and for four windows.
+        let span = window.checked_mul(4).ok_or_else(too_many)?.max(DAY);
+        let grain = (u64::BITS - span.leading_zeros()).saturating_sub(start_bits);
+        if window >> grain < 64 {
+            return Err(too_many());
+        }
+        let base = epoch.built.get();
+        Ok(Machine { aligned: false, limit, window, count_bits, grain, base })
+    }
+}
+
+/// A day in nanoseconds.
+const DAY: u64 = 86_400_000_000_000;
+
+/// A window compiled: state is `start << count_bits | count`, where start counts whole windows if
+/// aligned, and grains of `2^grain` ns since the base if not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    aligned: bool,
+    limit: u64,
+    window: u64,
+    count_bits: u32,
+    grain: u32,
+    /// Aligned: how far the clock's zero lies within a window. Else: what instant is start zero.
+    base: u64,
+}
+
+/// A state taken apart, at some instant: an ended window has become the present one, with no count.
+struct Window {
+    start: u64,
+    count: u64,
+}
+
+impl Machine {
+    #[inline]
+    fn start_at(&self, now: Nanos) -> u64 {
+        if self.aligned {
+            ((u128::from(now.get()) + u128::from(self.base)) / u128::from(self.window)) as u64
+        } else {
+            now.get().saturating_sub(self.base) >> self.grain
+        }
+    }
+
+    /// The instant at which a window that is not aligned began.
+    fn began(&self, start: u64) -> Nanos {
+        Nanos::new(self.base.saturating_add(start << self.grain))
+    }
+
+    /// The first nanosecond after the window that starts at `start`.
+    #[inline]
+    fn end_of(&self, start: u64) -> u128 {
+        if self.aligned {
+            ((u128::from(start) + 1) * u128::from(self.window)).saturating_sub(self.base.into())
+        } else {
+            u128::from(self.began(start).get()) + u128::from(self.window)
+        }
+    }
+
+    /// When the next base is wanted: while a window that starts then still ends within the word.
+    pub(super) fn expires(&self) -> Nanos {
+        if self.aligned {
+            return Nanos::new(u64::MAX);
+        }
+        let starts = 1_u64 << (STATE_BITS - self.count_bits);
+        Nanos::new(self.base.saturating_add((starts / 2) << self.grain))
+    }
+
+    /// The same window with its base before any that is still under way at `now`.
+    pub(super) fn rebased(self, now: Nanos) -> Self {
+        if self.aligned {
+            return self;
+        }
+        Self { base: now.get().saturating_sub(self.window), ..self }
+    }
+
+    #[inline]
+    fn split(&self, state: u64) -> Window {
+        Window { start: state >> self.count_bits, count: state & ((1 << self.count_bits) - 1) }
+    }
+
+    #[inline]
+    fn join(&self, window: &Window) -> u64 {
+        window.start << self.count_bits | window.count.min((1 << self.count_bits) - 1)
+    }
+
+    #[inline]
+    fn window_at(&self, state: u64, now: Nanos) -> Window {
+        let window = self.split(state);
+        if window.count == 0 || self.end_of(window.start) <= u128::from(now.get()) {
+            Window { start: self.start_at(now), count: 0 }
+        } else {
+            window
+        }
+    }
+
+    #[inline]
+    pub(super) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
+        let window = self.window_at(state, now);
+        let spent = window.count.saturating_add(held);
+        if cost > self.limit || spent > self.limit - cost {
+            return Step::Denied;
+        }
+        Step::To(self.join(&Window { count: window.count + cost, ..window }))
+    }
+
+    pub(super) fn force(&self, state: u64, now: Nanos, cost: u64) -> u64 {
+        let window = self.window_at(state, now);
+        self.join(&Window { count: window.count.saturating_add(cost), ..window })
+    }
+
+    #[inline]
+    pub(super) fn is_idle(&self, state: u64, now: Nanos) -> bool {
+        let window = self.split(state);
+        let ended = self.end_of(window.start) <= u128::from(now.get());
+        // Below the idle word of now, so that whatever is charged now makes a greater word.
+        (window.count == 0 || ended) && state < self.idle_word(now)
+    }
+
+    pub(super) fn idle_word(&self, now: Nanos) -> u64 {
+        self.join(&Window { start: self.start_at(now), count: 0 })
+    }
+
+    pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
+        let window = self.window_at(state, now);
+        let spent = window.count.saturating_add(held);
+        let remaining = self.limit.saturating_sub(spent);
+        // A clock that went back reads as if it had stayed: no wait is longer than a window.
+        let present = if self.aligned { now } else { now.max(self.began(window.start)) };
+        let left = wait_until(self.end_of(window.start), present);
+        let reset_after = if window.count == 0 { Duration::ZERO } else { left };
+        if cost == 0 || (cost <= self.limit && spent <= self.limit - cost) {
+            Decision::allowed(self.limit, remaining, reset_after)
+        } else if cost > self.limit {
+            Decision::never(self.limit, remaining, reset_after)
+        } else if window.count == 0 {
+            // Only holds are in the way, and nobody knows when they end.
+            Decision::denied(self.limit, remaining, Duration::from_nanos(1), reset_after)
+        } else {
+            Decision::denied(self.limit, remaining, left, reset_after)
+        }
+    }
+
+    /// Keeps what is spent, and when the window started if the length is the same or the start known.
+    pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
+        let window = old.window_at(state, now);
+        if window.count == 0 {
+            return self.idle_word(now);
+        }
+        // The old window's start, unless that is not known or the new length has it ended already: then it
+        // starts now, for what is spent stays spent for one new period at most.
+        let began = if old.aligned { now } else { old.began(window.start) };
+        let start = self.start_at(began);
+        let ended = self.end_of(start) <= u128::from(now.get());
+        let start = if self.aligned || ended { self.start_at(now) } else { start };
+        self.join(&Window { start, count: window.count })
+    }
+
+    pub(super) fn to_words(self) -> [u64; MACHINE_WORDS] {
+        let Self { aligned, limit, window, count_bits, grain, base } = self;
+        let bits = u64::from(count_bits) << 8 | u64::from(grain);
+        [u64::from(aligned), limit, window, bits, base, 0]
+    }
+
+    #[inline]
+    pub(super) fn from_words(words: [u64; MACHINE_WORDS]) -> Self {
+        let [aligned, limit, window, bits, base, _] = words;
+        let (count_bits, grain) = ((bits >> 8) as u32, (bits & 0xff) as u32);
+        Self { aligned: aligned != 0, limit, window, count_bits, grain, base }
+    }
+}

@@ -1,0 +1,217 @@
+//! The algorithms: plain data to write down, and one pure state machine per file.
+//!
+//! | algorithm | admits | choose it for |
+//! | --- | --- | --- |
+//! | [`TokenBucket`] | at most `burst + rate x L` in any interval `L` | most limits: smooth, with room for bursts |
+//! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day" |
+//!
+//! State is one word per key, so a check is one atomic step; a denied check only reads.
+
+pub(crate) mod fixed_window;
+pub(crate) mod token_bucket;
+
+use std::time::Duration;
+
+pub use self::{
+    fixed_window::FixedWindow,
+    token_bucket::{StartLevel, TokenBucket},
+};
+use crate::{ConfigError, Decision, Quota, clock::Nanos};
+
+/// An algorithm with its quota: plain data that a rule or a backend takes.
+///
+/// ```
+/// use tower_sluice::{Algorithm, Quota, TokenBucket};
+///
+/// let algorithm = Algorithm::from(TokenBucket::per_second(5).burst(10));
+/// assert_eq!(algorithm.quota(), Quota::per_second(5).burst(10));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// See [`FixedWindow`].
+    FixedWindow(FixedWindow),
+    /// See [`TokenBucket`].
+    TokenBucket(TokenBucket),
+}
+
+impl Algorithm {
+    /// The quota it counts.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        match self {
+            Self::FixedWindow(window) => window.quota(),
+            Self::TokenBucket(bucket) => bucket.quota(),
+        }
+    }
+
+    /// The same algorithm with another quota.
+    #[must_use]
+    pub fn with_quota(self, quota: Quota) -> Self {
+        match self {
+            Self::FixedWindow(window) => Self::FixedWindow(window.with_quota(quota)),
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.with_quota(quota)),
+        }
+    }
+}
+
+impl From<FixedWindow> for Algorithm {
+    fn from(window: FixedWindow) -> Self {
+        Self::FixedWindow(window)
+    }
+}
+
+impl From<TokenBucket> for Algorithm {
+    fn from(bucket: TokenBucket) -> Self {
+        Self::TokenBucket(bucket)
+    }
+}
+
+impl From<Quota> for Algorithm {
+    /// A token bucket.
+    fn from(quota: Quota) -> Self {
+        Self::TokenBucket(quota.into())
+    }
+}
+
+/// How many bits of a word a machine may use; the rest tell which quota it was written under.
+pub(crate) const STATE_BITS: u32 = 61;
+
+/// A compiled algorithm: the arithmetic of one quota on one clock, as a function of a state word.
+///
+/// Zero is the word of a key never seen. A word that is idle is indistinguishable from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Machine {
+    FixedWindow(fixed_window::Machine),
+    TokenBucket(token_bucket::Machine),
+}
+
+/// What a charge made of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Allowed: the word to write.
+    To(u64),
+    /// Denied; nothing changes.
+    Denied,
+}
+
+/// When a clock started, in its own time and in the wall clock's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Epoch {
+    /// Now, when the machine is made: start levels count from here.
+    pub(crate) built: Nanos,
+    /// The wall clock's time at the clock's zero.
+    pub(crate) utc_at_zero: Duration,
+}
+
+/// How many words a machine takes when it is stored in atomics.
+pub(crate) const MACHINE_WORDS: usize = 6;
+
+macro_rules! on {
+    ($machine:expr, $inner:ident => $then:expr) => {
+        match $machine {
+            Machine::FixedWindow($inner) => $then,
+            Machine::TokenBucket($inner) => $then,
+        }
+    };
+}
+
+impl Machine {
+    pub(crate) fn compile(algorithm: &Algorithm, epoch: Epoch) -> Result<Self, ConfigError> {
+        Ok(match algorithm {
+            Algorithm::FixedWindow(window) => Self::FixedWindow(window.compile(epoch)?),
+            Algorithm::TokenBucket(bucket) => Self::TokenBucket(bucket.compile(epoch)?),
+        })
+    }
+
+    /// Charges `cost`, at least 1, with `held` permits set aside by others.
+    #[inline]
+    pub(crate) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
+        on!(self, machine => machine.charge(state, now, cost, held))
+    }
+
+    /// Charges `cost` whether it fits or not: what was held was counted when it was set aside.
+    pub(crate) fn force(&self, state: u64, now: Nanos, cost: u64) -> u64 {
+        on!(self, machine => machine.force(state, now, cost))
+    }
+
+    /// Whether a key with this word is indistinguishable from one never seen, and was before `now`:
+    /// every later charge writes a greater word.
+    #[inline]
+    pub(crate) fn is_idle(&self, state: u64, now: Nanos) -> bool {
+        on!(self, machine => machine.is_idle(state, now))
+    }
+
+    /// An idle word, greater than any word that was idle at `now`.
+    pub(crate) fn idle_word(&self, now: Nanos) -> u64 {
+        on!(self, machine => machine.idle_word(now))
+    }
+
+    /// What a charge of `cost` would get.
+    pub(crate) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
+        on!(self, machine => machine.decide(state, now, cost, held))
+    }
+
+    /// What a charge got that made `state` of an earlier word.
+    pub(crate) fn report(&self, state: u64, now: Nanos) -> Decision {
+        on!(self, machine => machine.decide(state, now, 0, 0))
+    }
+
+    /// This machine in place of `old`: every key's start level stays the one it had.
+    pub(crate) fn started_as(self, old: &Self, now: Nanos) -> Self {
+        match (self, old) {
+            (Self::TokenBucket(new), Self::TokenBucket(old)) => {
+                Self::TokenBucket(new.started_as(old, now))
+            }
+            (new, _) => new,
+        }
+    }
+
+    /// When [`rebased`](Self::rebased) is wanted: later instants do not fit into a word.
+    pub(crate) fn expires(&self) -> Nanos {
+        on!(self, machine => machine.expires())
+    }
+
+    /// The same quota, counting time from about `now`.
+    pub(crate) fn rebased(self, now: Nanos) -> Self {
+        match self {
+            Self::FixedWindow(machine) => Self::FixedWindow(machine.rebased(now)),
+            Self::TokenBucket(machine) => Self::TokenBucket(machine.rebased(now)),
+        }
+    }
+
+    pub(crate) fn is_window(&self) -> bool {
+        matches!(self, Self::FixedWindow(_))
+    }
+
+    /// The state that means under this quota what `state` means under `old`; rounded against the key.
+    pub(crate) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
+        match (self, old) {
+            (Self::FixedWindow(new), Self::FixedWindow(old)) => new.convert(old, state, now),
+            (Self::TokenBucket(new), Self::TokenBucket(old)) => new.convert(old, state, now),
+            // A limiter keeps its algorithm for life; were it to change, its keys would start anew.
+            _ => self.idle_word(now),
+        }
+    }
+
+    pub(crate) fn to_words(self) -> [u64; MACHINE_WORDS] {
+        on!(self, machine => machine.to_words())
+    }
+
+    /// The machine that [`to_words`](Self::to_words) took apart; `like` says which algorithm it is.
+    #[inline]
+    pub(crate) fn from_words(is_window: bool, words: [u64; MACHINE_WORDS]) -> Self {
+        if is_window {
+            Self::FixedWindow(fixed_window::Machine::from_words(words))
+        } else {
+            Self::TokenBucket(token_bucket::Machine::from_words(words))
+        }
+    }
+}
+
+/// `amount` of time units of the past as a wait from `now`; the least is one nanosecond, since what is
+/// denied now cannot be allowed now.
+pub(crate) fn wait_until(deadline: u128, now: Nanos) -> Duration {
+    let deadline = u64::try_from(deadline).unwrap_or(u64::MAX);
+    Duration::from_nanos(deadline.saturating_sub(now.get()).max(1))
+}

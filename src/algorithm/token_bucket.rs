@@ -1,0 +1,349 @@
+//! [`TokenBucket`]: permits come back continuously, up to a burst.
+//!
+//! **Definition.** A bucket holds at most `burst` tokens, starts full, and gains `permits` tokens per
+//! `period`, continuously. A request of cost `c` passes if at least `c` tokens are there, and takes
+//! them. This is the generic cell rate algorithm (GCRA, ITU-T I.371) seen from the other side.
+//!
+//! **State.** One word: the *theoretical arrival time*, the instant at which the bucket will be full
+//! again, counted in fractions of a token instead of nanoseconds. A token is a whole number of units
+//! and the clock's reading is converted to units at once, so any rational rate is exact and no error
+//! accumulates. Where the rate is at most 16 tokens per whole number of nanoseconds, which nearly every
+//! quota that people write is, the conversion is a multiplication and exact; else it is rounded by less
+//! than a nanosecond, or by as much as a burst of that size leaves room for. Units are counted from a
+//! base, which moves on once in a year or more.
+//!
+//! **Promise.** In any interval `L` at most `burst + rate x L` is admitted: time is rounded up where a
+//! charge starts from an idle bucket and down where it is tested, so rounding never favours the caller.
+//!
+//! **`retry_after`** is the first nanosecond at which the same charge passes.
+//!
+//! **Bytes per key:** 8, and 8 for the key's hash.
+
+use std::time::Duration;
+
+use super::{Epoch, MACHINE_WORDS, Step, wait_until};
+use crate::{ConfigError, Decision, Quota, clock::Nanos, quota::gcd};
+
+/// A token bucket: at most `burst + rate x L` permits in any interval `L`.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::TokenBucket;
+///
+/// let api = TokenBucket::per_second(500).burst(750);
+/// let mail = TokenBucket::new(5, Duration::from_secs(600));
+/// # let _ = (api, mail);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
+pub struct TokenBucket {
+    quota: Quota,
+    start: StartLevel,
+}
+
+/// How full every bucket of a rule was when the rule was built.
+///
+/// A key first seen `t` later starts with what it would have by then, so a new key and an idle key are
+/// the same thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum StartLevel {
+    /// The whole burst.
+    #[default]
+    Full,
+    /// Nothing: a service that starts cold is not met by everybody's burst at once.
+    Empty,
+    /// A fraction of the burst, from 0.0 to 1.0.
+    Fraction(f64),
+}
+
+impl TokenBucket {
+    /// `permits` per `period`; the burst is the permits of one period until set.
+    pub const fn new(permits: u64, period: Duration) -> Self {
+        Self { quota: Quota::new(permits, period), start: StartLevel::Full }
+    }
+
+    /// `permits` per second.
+    pub const fn per_second(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(1))
+    }
+
+    /// `permits` per minute.
+    pub const fn per_minute(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(60))
+    }
+
+    /// `permits` per hour.
+    pub const fn per_hour(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(3_600))
+    }
+
+    /// Sets the burst: the most that may pass at one instant. Default: the permits of one period.
+    pub const fn burst(self, permits: u64) -> Self {
+        Self { quota: self.quota.burst(permits), ..self }
+    }
+
+    /// Sets how full buckets were when the rule was built. Default: full.
+    pub const fn start(self, level: StartLevel) -> Self {
+        Self { start: level, ..self }
+    }
+
+    /// The quota.
+    #[must_use]
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    pub(crate) fn with_quota(self, quota: Quota) -> Self {
+        Self { quota, ..self }
+    }
+
+    pub(crate) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
+        let (permits, period, burst) = self.quota.checked()?;
+        let common = gcd(u128::from(permits), u128::from(period)) as u64;
+        let (mul, span) = (permits / common, period / common);
+        if mul > span {
+            return Err(ConfigError::new(
+                "permits",
+                permits,
+                "must be at most one per nanosecond (10^9 a second)",
+            ));
+        }
+        if span > MAX_SPAN {
+            let period = format!("{:?}", self.quota.period());
+            return Err(ConfigError::new("period", period, "must be at most 36 years"));
+        }
+        if burst > MAX_CAPACITY {
+            return Err(ConfigError::new("burst", burst, "must be at most 2^59"));
+        }
+        // As fine as a whole unit a nanosecond can be, unless that makes the base move too often or the
+        // burst too large for a word.
+        let finest = u128::from(span) * u128::from(FASTEST) / u128::from(mul);
+        let finest = (finest.min(span.into()) as u64).min(MAX_CAPACITY / burst).max(1);
+        let by_shift = (0..=span.trailing_zeros()).find(|shift| span >> shift <= finest);
+        let (mul, scale, unit) = match by_shift {
+            Some(shift) => (mul, Scale::Shift(shift), span >> shift),
+            // `mul * finest` is at most 16 times the span, or `mul` itself, which is at most the span.
+            None => (mul * finest, Scale::Divide(span), finest),
+        };
+        let capacity = burst * unit;
+        let mut machine =
+            Machine { mul, scale, unit, capacity, origin: 0, base: 0 }.rebased(epoch.built);
+        let missing = match self.start {
+            StartLevel::Full => 0.0,
+            StartLevel::Empty => 1.0,
+            StartLevel::Fraction(fraction) if (0.0..=1.0).contains(&fraction) => 1.0 - fraction,
+            StartLevel::Fraction(fraction) => {
+                return Err(ConfigError::new("start", fraction, "must be from 0.0 to 1.0"));
+            }
+        };
+        if missing > 0.0 {
+            // At most the capacity, which is far below 2^64.
+            let debt = (machine.capacity as f64 * missing).ceil() as u64;
+            // The base is the instant it is built at, so the debt is the state.
+            machine.origin = debt.min(machine.capacity);
+        }
+        Ok(machine)
+    }
+}
+
+impl From<Quota> for TokenBucket {
+    fn from(quota: Quota) -> Self {
+        Self { quota, start: StartLevel::Full }
+    }
+}
+
+/// The greatest capacity in units.
+const MAX_CAPACITY: u64 = 1 << 59;
+
+/// The longest time between permits, in nanoseconds.
+const MAX_SPAN: u64 = 1 << 60;
+
+/// How many units a nanosecond may have.
+const FASTEST: u64 = 16;
+
+/// How many units after the base the next base is wanted.
+const HORIZON: u64 = 1 << 59;
+
+/// The greatest state.
+const MAX_STATE: u64 = (1 << 61) - 2;
+
+/// A quota compiled to units: `units(now) = floor((now - base) * mul / scale)`, and a permit is `unit` of
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    mul: u64,
+    scale: Scale,
+    unit: u64,
+    capacity: u64,
+    /// What the state of a key never seen is taken to be; zero where buckets start full.
+    origin: u64,
+    /// What instant has no units.
+    base: u64,
+}
+
+/// The divisor of the conversion: nearly every quota that people write needs none, a shift by zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    Shift(u32),
+    Divide(u64),
+}
+
+impl Machine {
+    #[inline]
+    fn scaled(&self, now: Nanos) -> u128 {
+        u128::from(now.get().saturating_sub(self.base)) * u128::from(self.mul)
+    }
+
+    #[inline]
+    fn floor(&self, now: Nanos) -> u64 {
+        let scaled = self.scaled(now);
+        let units = match self.scale {
+            Scale::Shift(shift) => scaled >> shift,
+            Scale::Divide(divisor) => scaled / u128::from(divisor),
+        };
+        // Beyond the horizon the base is about to move; until then no debt is older than this.
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    #[inline]
+    fn ceil(&self, now: Nanos) -> u64 {
+        let scaled = self.scaled(now);
+        let units = match self.scale {
+            Scale::Shift(shift) => (scaled + ((1_u128 << shift) - 1)) >> shift,
+            Scale::Divide(divisor) => scaled.div_ceil(u128::from(divisor)),
+        };
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    /// The first nanosecond at which `floor` is at least `units`.
+    fn instant_of(&self, units: u64) -> u128 {
+        let scale = match self.scale {
+            Scale::Shift(shift) => 1_u128 << shift,
+            Scale::Divide(divisor) => u128::from(divisor),
+        };
+        let units = u128::from(units) * scale;
+        let nanos = match self.mul {
+            // Spares a division of 128 bits.
+            1 => units,
+            mul => units.div_ceil(u128::from(mul)),
+        };
+        nanos + u128::from(self.base)
+    }
+
+    /// When the next base is wanted.
+    pub(super) fn expires(&self) -> Nanos {
+        Nanos::new(u64::try_from(self.instant_of(HORIZON)).unwrap_or(u64::MAX))
+    }
+
+    /// The same quota with its base at `now`.
+    pub(super) fn rebased(self, now: Nanos) -> Self {
+        let origin = self.debt(0, self.floor(now));
+        Self { base: now.get(), origin, ..self }
+    }
+
+    /// What is spent and not yet replenished, in units.
+    #[inline]
+    fn debt(&self, state: u64, floor: u64) -> u64 {
+        state.max(self.origin).saturating_sub(floor)
+    }
+
+    /// A number of permits in units; more than the capacity where it cannot be told apart from never.
+    #[inline]
+    fn units(&self, permits: u64) -> u64 {
+        // Far above any capacity, and two of them do not overflow.
+        const NEVER: u64 = 1 << 62;
+        match permits.checked_mul(self.unit) {
+            Some(units) if units < NEVER => units,
+            _ => NEVER,
+        }
+    }
+
+    #[inline]
+    pub(super) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
+        let (floor, cost) = (self.floor(now), self.units(cost));
+        let debt = self.debt(state, floor).saturating_add(self.units(held));
+        if debt.saturating_add(cost) > self.capacity {
+            return Step::Denied;
+        }
+        // A charge on an idle bucket starts at the next whole unit, so that no part of one is a gift.
+        let start = state.max(self.origin).max(self.ceil(now));
+        Step::To(start.saturating_add(cost).min(MAX_STATE))
+    }
+
+    pub(super) fn force(&self, state: u64, now: Nanos, cost: u64) -> u64 {
+        let start = state.max(self.origin).max(self.ceil(now));
+        start.saturating_add(self.units(cost)).min(MAX_STATE)
+    }
+
+    #[inline]
+    pub(super) fn is_idle(&self, state: u64, now: Nanos) -> bool {
+        state < self.floor(now)
+    }
+
+    pub(super) fn idle_word(&self, now: Nanos) -> u64 {
+        self.floor(now)
+    }
+
+    pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
+        let floor = self.floor(now);
+        let debt = self.debt(state, floor);
+        let (held_units, cost_units) = (self.units(held), self.units(cost));
+        let spent = debt.saturating_add(held_units);
+        let limit = self.capacity / self.unit;
+        let remaining = self.capacity.saturating_sub(spent) / self.unit;
+        let reset_after = match debt {
+            0 => Duration::ZERO,
+            _ => wait_until(self.instant_of(floor + debt), now),
+        };
+        if cost == 0 || spent.saturating_add(cost_units) <= self.capacity {
+            Decision::allowed(limit, remaining, reset_after)
+        } else if cost > limit {
+            Decision::never(limit, remaining, reset_after)
+        } else {
+            // Above zero: without debt and holds the charge would fit. Where holds alone are in the
+            // way, nobody knows when they end, and the least wait is said.
+            let lacking = spent + cost_units - self.capacity;
+            let retry_after = wait_until(self.instant_of(floor + lacking.min(debt)), now);
+            Decision::denied(limit, remaining, retry_after, reset_after)
+        }
+    }
+
+    pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
+        let debt = old.debt(state, old.floor(now));
+        if debt == 0 {
+            return self.idle_word(now);
+        }
+        let units = (u128::from(debt) * u128::from(self.unit)).div_ceil(u128::from(old.unit));
+        // A bucket cannot be emptier than empty.
+        let debt = u64::try_from(units).unwrap_or(u64::MAX).min(self.capacity);
+        self.ceil(now).saturating_add(debt).min(MAX_STATE)
+    }
+
+    /// The same quota, for keys that all had `old`'s start level: the start is not started anew.
+    pub(super) fn started_as(self, old: &Self, now: Nanos) -> Self {
+        let new = Self { origin: 0, ..self };
+        let debt = old.debt(0, old.floor(now));
+        Self { origin: if debt == 0 { 0 } else { new.convert(old, 0, now) }, ..new }
+    }
+
+    pub(super) fn to_words(self) -> [u64; MACHINE_WORDS] {
+        let scale = match self.scale {
+            Scale::Shift(shift) => SHIFT | u64::from(shift),
+            Scale::Divide(divisor) => divisor,
+        };
+        [self.mul, scale, self.unit, self.capacity, self.origin, self.base]
+    }
+
+    #[inline]
+    pub(super) fn from_words(words: [u64; MACHINE_WORDS]) -> Self {
+        let [mul, scale, unit, capacity, origin, base] = words;
+        // A shift is at most 63: it was found among the trailing zeros of a word.
+        let shift = (scale & 63) as u32;
+        let scale = if scale & SHIFT == 0 { Scale::Divide(scale) } else { Scale::Shift(shift) };
+        Self { mul, scale, unit, capacity, origin, base }
+    }
+}
+
+/// Tells a shift from a divisor, which is at most `MAX_SPAN`.
+const SHIFT: u64 = 1 << 63;

@@ -1,0 +1,114 @@
+//! [`Cell`]: the word of a limiter without keys, or of an overflow bucket.
+
+use super::{
+    Made,
+    generations::{Generations, Present},
+};
+use crate::{
+    Decision,
+    algorithm::Step,
+    clock::Nanos,
+    sync::{AtomicU64, Ordering},
+};
+
+/// One word of state.
+#[derive(Debug)]
+#[cfg_attr(not(sluice_loom), derive(bytemuck::Zeroable))]
+#[repr(transparent)]
+pub(super) struct Cell(AtomicU64);
+
+impl Cell {
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The state now, and the quota it is told in.
+    #[inline]
+    pub(super) fn read<'a>(&self, quotas: &'a Generations, now: Nanos) -> (u64, Present<'a>) {
+        // Acquire pairs with the release of whoever wrote the word: see `Generations::present`.
+        let word = self.0.load(Ordering::Acquire);
+        let present = quotas.present();
+        (present.state(word, now), present)
+    }
+
+    /// Charges, or says why not. The loop ends: each turn another thread's charge went through.
+    #[inline]
+    pub(super) fn charge(
+        &self,
+        quotas: &Generations,
+        now: Nanos,
+        cost: u64,
+        held: u64,
+    ) -> Result<Made, Decision> {
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            let present = quotas.present();
+            let state = present.state(word, now);
+            let Step::To(next) = present.machine.charge(state, now, cost, held) else {
+                return Err(present.machine.decide(state, now, cost, held));
+            };
+            match self.swap(word, present.word(next)) {
+                Ok(made) => return Ok(made),
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Charges what was counted before, when it was held.
+    pub(super) fn force(&self, quotas: &Generations, now: Nanos, cost: u64) {
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            let present = quotas.present();
+            let state = present.machine.force(present.state(word, now), now, cost);
+            match self.swap(word, present.word(state)) {
+                Ok(_) => return,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Restore or burn: the old word comes back only if the word is still the one we wrote.
+    pub(super) fn undo(&self, made: &Made) -> bool {
+        self.swap(made.new, made.old).is_ok()
+    }
+
+    /// Makes the state that of a key never seen; says whether it was not.
+    pub(super) fn reset(&self, quotas: &Generations, now: Nanos) -> bool {
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            let present = quotas.present();
+            let idle = present.machine.idle_word(now);
+            let known = present.machine.report(present.state(word, now), now)
+                != present.machine.report(0, now);
+            match self.swap(word, present.word(idle)) {
+                Ok(_) => return known,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Rewrites a word of an older quota under the present one.
+    pub(super) fn convert(&self, quotas: &Generations, now: Nanos) {
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            let present = quotas.present();
+            if word == 0 || present.wrote(word) {
+                return;
+            }
+            match self.swap(word, present.word(present.state(word, now))) {
+                Ok(_) => return,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    #[inline]
+    fn swap(&self, old: u64, new: u64) -> Result<Made, u64> {
+        // Release: whoever reads this word (acquire) also sees the quota it was written under.
+        self.0.compare_exchange(old, new, Ordering::Release, Ordering::Acquire).map(|_| Made {
+            place: 0,
+            old,
+            new,
+        })
+    }
+}

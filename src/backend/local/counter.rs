@@ -1,0 +1,376 @@
+//! [`Counter`]: one limiter in this process, with and without keys.
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use super::{
+    Made,
+    cell::Cell,
+    generations::Generations,
+    holds::{self, Holds},
+    overflow::Overflow,
+    table::{Charged, Table},
+};
+use crate::{
+    ConfigError, Decision, Quota,
+    algorithm::{Epoch, Machine, Step},
+    backend::LimiterSpec,
+    clock::Nanos,
+    sync::{AtomicU64, Mutex, lock},
+};
+
+/// Whose permits: which quota of the limiter, and the key's seeded hash (any value without keys).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) quota: usize,
+    pub(crate) hash: u64,
+}
+
+/// One limiter's state.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    ledgers: Box<[Ledger]>,
+    /// Set once the limiter may have to hold permits while a remote backend is asked.
+    holds: OnceLock<Holds>,
+    overflowed: AtomicBool,
+    /// Serialises changes of the quota.
+    spec: Mutex<LimiterSpec>,
+}
+
+/// The state of one of its quotas.
+#[derive(Debug)]
+struct Ledger {
+    quotas: Generations,
+    /// When the present quota's time no longer fits into words.
+    expires: AtomicU64,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    One(Cell),
+    Many { table: Table, overflow: Overflow },
+}
+
+/// Permits held for one request.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    seat: Seat,
+    place: u64,
+    cost: u64,
+}
+
+impl Counter {
+    pub(crate) fn new(spec: &LimiterSpec) -> Result<Self, ConfigError> {
+        if spec.keyed && spec.max_keys == 0 {
+            return Err(ConfigError::new("max_keys", 0, "must be at least 1"));
+        }
+        if spec.max_keys > MAX_KEYS {
+            return Err(ConfigError::new("max_keys", spec.max_keys, "must be at most 2^32"));
+        }
+        let machines = machines(spec)?;
+        let ledgers = machines.into_iter().map(|machine| {
+            let state = if spec.keyed {
+                State::Many { table: Table::new(spec.max_keys), overflow: Overflow::new() }
+            } else {
+                State::One(Cell::new())
+            };
+            let expires = AtomicU64::new(machine.expires().get());
+            Ledger { quotas: Generations::new(machine), expires, state }
+        });
+        Ok(Self {
+            ledgers: ledgers.collect(),
+            holds: OnceLock::new(),
+            overflowed: AtomicBool::new(false),
+            spec: Mutex::new(spec.clone()),
+        })
+    }
+
+    /// From now on permits may be held. A charge that another thread is making at this very moment does
+    /// not see holds yet; layers call this when they are built, before they serve.
+    pub(crate) fn may_hold(&self) {
+        self.holds.get_or_init(Holds::default);
+    }
+
+    #[inline]
+    fn ledger(&self, quota: usize) -> &Ledger {
+        // A limiter has at least one quota, and a charge names one of them.
+        &self.ledgers[quota.min(self.ledgers.len() - 1)]
+    }
+
+    /// What a charge would get; changes nothing.
+    #[inline]
+    pub(crate) fn peek(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
+        let ledger = self.ledger(seat.quota);
+        let (state, machine) = ledger.read(seat.hash, now);
+        machine.decide(state, now, cost, self.held(ledger, seat, now))
+    }
+
+    /// Whether a charge would be made; changes nothing.
+    #[inline]
+    pub(crate) fn fits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
+        let ledger = self.ledger(seat.quota);
+        let (state, machine) = ledger.read(seat.hash, now);
+        cost == 0 || machine.charge(state, now, cost, self.held(ledger, seat, now)) != Step::Denied
+    }
+
+    /// Charges, or says why not. Cost zero changes nothing and is `None`.
+    #[inline]
+    pub(crate) fn charge(
+        &self,
+        seat: Seat,
+        now: Nanos,
+        cost: u64,
+    ) -> Result<Option<Made>, Decision> {
+        if cost == 0 {
+            return Ok(None);
+        }
+        let ledger = self.ledger(seat.quota);
+        self.keep_time(ledger, now);
+        let made = match self.holds.get() {
+            None => self.charge_beside(ledger, seat.hash, now, cost, 0),
+            Some(holds) => self.charge_held(ledger, holds, seat, now, cost),
+        };
+        made.map(Some)
+    }
+
+    #[inline(never)]
+    fn charge_held(
+        &self,
+        ledger: &Ledger,
+        holds: &Holds,
+        seat: Seat,
+        now: Nanos,
+        cost: u64,
+    ) -> Result<Made, Decision> {
+        let place = ledger.place(seat, now);
+        let shard = holds.shard(place);
+        let held = shard.get(&place).copied().unwrap_or(0);
+        self.charge_beside(ledger, seat.hash, now, cost, held)
+    }
+
+    #[inline]
+    fn charge_beside(
+        &self,
+        ledger: &Ledger,
+        hash: u64,
+        now: Nanos,
+        cost: u64,
+        held: u64,
+    ) -> Result<Made, Decision> {
+        match &ledger.state {
+            State::One(cell) => cell.charge(&ledger.quotas, now, cost, held),
+            State::Many { table, overflow } => {
+                match table.charge(&ledger.quotas, hash, now, cost, held) {
+                    Charged::Made(made) => Ok(made),
+                    Charged::Denied(decision) => Err(decision),
+                    Charged::NoRoom => {
+                        self.overflowed.store(true, Ordering::Relaxed);
+                        overflow.charge(&ledger.quotas, hash, now, cost, held)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets permits aside, or says why not.
+    pub(crate) fn hold(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Hold, Decision> {
+        let ledger = self.ledger(seat.quota);
+        let place = ledger.place(seat, now);
+        let mut shard = self.holds.get_or_init(Holds::default).shard(place);
+        let held = shard.get(&place).copied().unwrap_or(0);
+        let (state, machine) = ledger.read(seat.hash, now);
+        let decision = machine.decide(state, now, cost, held);
+        if !decision.is_allowed() {
+            return Err(decision);
+        }
+        if cost > 0 {
+            shard.insert(place, held + cost);
+        }
+        Ok(Hold { seat, place, cost })
+    }
+
+    /// Makes a hold a charge.
+    pub(crate) fn commit(&self, hold: &Hold, now: Nanos) {
+        if hold.cost == 0 {
+            return;
+        }
+        let ledger = self.ledger(hold.seat.quota);
+        self.keep_time(ledger, now);
+        let mut shard = self.holds.get_or_init(Holds::default).shard(hold.place);
+        match &ledger.state {
+            State::One(cell) => cell.force(&ledger.quotas, now, hold.cost),
+            State::Many { table, overflow } => match overflow.bucket(hold.place) {
+                Some(bucket) => bucket.force(&ledger.quotas, now, hold.cost),
+                None if table.force(&ledger.quotas, hold.seat.hash, now, hold.cost) => {}
+                // The slot there was room for is taken by now.
+                None => {
+                    let bucket = overflow.shared(&ledger.quotas, hold.seat.hash, now);
+                    bucket.force(&ledger.quotas, now, hold.cost);
+                }
+            },
+        }
+        holds::give_back(&mut shard, hold.place, hold.cost);
+    }
+
+    /// Lets a hold go: as if it had never been.
+    pub(crate) fn release(&self, hold: &Hold) {
+        if let Some(holds) = self.holds.get() {
+            holds::give_back(&mut holds.shard(hold.place), hold.place, hold.cost);
+        }
+    }
+
+    fn held(&self, ledger: &Ledger, seat: Seat, now: Nanos) -> u64 {
+        self.holds.get().map_or(0, |holds| {
+            let place = ledger.place(seat, now);
+            holds.shard(place).get(&place).copied().unwrap_or(0)
+        })
+    }
+
+    /// Restore or burn; says which it was.
+    pub(crate) fn undo(&self, quota: usize, made: &Made, now: Nanos) -> bool {
+        let ledger = self.ledger(quota);
+        match &ledger.state {
+            State::One(cell) => cell.undo(made),
+            State::Many { table, overflow } => match overflow.bucket(made.place) {
+                Some(bucket) => bucket.undo(made),
+                None => table.undo(&ledger.quotas, made, now),
+            },
+        }
+    }
+
+    /// Forgets a key; says whether anything was known of it.
+    pub(crate) fn reset(&self, seat: Seat, now: Nanos) -> bool {
+        let ledger = self.ledger(seat.quota);
+        match &ledger.state {
+            State::One(cell) => cell.reset(&ledger.quotas, now),
+            State::Many { table, .. } => table.reset(&ledger.quotas, seat.hash, now),
+        }
+    }
+
+    /// Puts another quota in force; what is spent stays spent.
+    pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+        let mut spec = lock(&self.spec);
+        let renewed = spec.renewed(quota, now, None)?;
+        self.replace(&mut spec, renewed, now)
+    }
+
+    /// Puts the quotas of `renewed` in force.
+    pub(crate) fn renew(&self, renewed: &LimiterSpec) -> Result<(), ConfigError> {
+        self.replace(&mut lock(&self.spec), renewed.clone(), renewed.now)
+    }
+
+    fn replace(
+        &self,
+        spec: &mut LimiterSpec,
+        renewed: LimiterSpec,
+        now: Nanos,
+    ) -> Result<(), ConfigError> {
+        let kind = |spec: &LimiterSpec| std::mem::discriminant(&spec.algorithm);
+        if renewed.quotas.len() != spec.quotas.len() || kind(&renewed) != kind(spec) {
+            let value = format!("{:?}", renewed.algorithm);
+            return Err(ConfigError::new("algorithm", value, "must stay what it was"));
+        }
+        // All compile, or nothing changes.
+        let machines = machines(&renewed)?;
+        for (ledger, machine) in self.ledgers.iter().zip(machines) {
+            let old = ledger.quotas.present().machine;
+            ledger.replace(machine.rebased(now).started_as(&old, now), now);
+        }
+        *spec = renewed;
+        Ok(())
+    }
+
+    /// Moves the base that time is counted from, where `now` is far from it.
+    #[inline]
+    fn keep_time(&self, ledger: &Ledger, now: Nanos) {
+        // Relaxed: who reads an old value moves the base once more or finds it moved.
+        if now.get() >= ledger.expires.load(Ordering::Relaxed) {
+            self.rebase(ledger, now);
+        }
+    }
+
+    #[cold]
+    fn rebase(&self, ledger: &Ledger, now: Nanos) {
+        let _serial = lock(&self.spec);
+        if now.get() >= ledger.expires.load(Ordering::Relaxed) {
+            ledger.replace(ledger.quotas.present().machine.rebased(now), now);
+        }
+    }
+
+    /// How many keys hold state; a limiter without keys has none.
+    pub(crate) fn tracked(&self, now: Nanos) -> u64 {
+        let of = |ledger: &Ledger| match &ledger.state {
+            State::One(_) => 0,
+            State::Many { table, .. } => table.tracked(&ledger.quotas, now),
+        };
+        self.ledgers.iter().map(of).sum()
+    }
+
+    /// Whether keys have had to share overflow buckets.
+    #[inline]
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Relaxed)
+    }
+}
+
+impl Ledger {
+    /// Puts `machine` in force and converts all words; callers are serialised.
+    fn replace(&self, machine: Machine, now: Nanos) {
+        self.quotas.replace(machine);
+        match &self.state {
+            State::One(cell) => cell.convert(&self.quotas, now),
+            State::Many { table, overflow } => {
+                table.convert(&self.quotas, now);
+                overflow.convert(&self.quotas, now);
+            }
+        }
+        self.expires.store(machine.expires().get(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn read(&self, hash: u64, now: Nanos) -> (u64, Machine) {
+        match &self.state {
+            State::One(cell) => {
+                let (state, present) = cell.read(&self.quotas, now);
+                (state, present.machine)
+            }
+            State::Many { table, overflow } => {
+                let (state, machine) = table.state(&self.quotas, hash, now);
+                if state == 0 && !table.has_room(&self.quotas, hash, now) {
+                    let place = overflow.place(&self.quotas, hash, now);
+                    if let Some(bucket) = overflow.bucket(place) {
+                        let (state, present) = bucket.read(&self.quotas, now);
+                        return (state, present.machine);
+                    }
+                }
+                (state, machine)
+            }
+        }
+    }
+
+    /// What holds of this seat are counted by: the key, or the overflow bucket it shares.
+    fn place(&self, seat: Seat, now: Nanos) -> u64 {
+        match &self.state {
+            State::One(_) => 0,
+            State::Many { table, .. } if table.has_room(&self.quotas, seat.hash, now) => {
+                // Below the places of overflow buckets.
+                seat.hash >> 2
+            }
+            State::Many { overflow, .. } => overflow.place(&self.quotas, seat.hash, now),
+        }
+    }
+}
+
+/// The most keys a limiter may keep.
+const MAX_KEYS: u64 = 1 << 32;
+
+fn machines(spec: &LimiterSpec) -> Result<Vec<Machine>, ConfigError> {
+    let epoch = Epoch { built: spec.now, utc_at_zero: spec.utc_at_zero };
+    spec.quotas
+        .iter()
+        .map(|quota| Machine::compile(&spec.algorithm.with_quota(*quota), epoch))
+        .collect()
+}

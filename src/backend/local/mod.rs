@@ -1,0 +1,144 @@
+//! [`Local`]: counting in this process, bounded, without a background task.
+//!
+//! What is where: `generations` holds the quotas that words are read under; `cell` is the one word of a
+//! limiter without keys; `table` holds the words of many keys, `overflow` those that find no room;
+//! `holds` counts permits set aside; `counter` puts them together as one limiter.
+
+mod cell;
+mod counter;
+mod generations;
+mod holds;
+mod overflow;
+mod table;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ahash::RandomState;
+use smallvec::SmallVec;
+
+pub(crate) use self::counter::{Counter, Hold, Seat};
+use super::{Answer, Backend, Charge, LimiterId, LimiterSpec, Receipt, Verdict, Verdicts};
+use crate::{BackendError, BackendErrorKind, ConfigError, Decision, clock::Nanos};
+
+/// What a charge did to which word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    place: u64,
+    old: u64,
+    new: u64,
+}
+
+/// The backend in this process, as a value: what layers use without being told.
+///
+/// Name it to put it behind a backend of your own. State lives as long as the value; clones share it.
+///
+/// ```
+/// use tower_sluice::{RateLimitLayer, Rule, TokenBucket, backend::Local};
+///
+/// let layer = RateLimitLayer::builder()
+///     .backend(Local::new())
+///     .rule(Rule::new("orders", TokenBucket::per_second(500)))
+///     .build()?;
+/// # let _ = layer;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Local {
+    hasher: RandomState,
+    counters: Arc<RwLock<Vec<Arc<Counter>>>>,
+}
+
+impl Local {
+    /// A backend that knows no limiter yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn counter(&self, id: LimiterId) -> Result<Arc<Counter>, BackendError> {
+        let counters = self.counters.read().unwrap_or_else(PoisonError::into_inner);
+        let counter = usize::try_from(id.0).ok().and_then(|index| counters.get(index));
+        counter.cloned().ok_or_else(|| {
+            BackendError::new(BackendErrorKind::Protocol, format!("{id:?} was never registered"))
+        })
+    }
+
+    fn seat(&self, charge: &Charge<'_>) -> Seat {
+        Seat { quota: charge.quota, hash: self.hasher.hash_one(charge.key) }
+    }
+
+    fn charge_all(&self, now: Nanos, charges: &[Charge<'_>]) -> Result<Verdicts, BackendError> {
+        let mut receipts = SmallVec::<[Receipt; 8]>::new();
+        let mut verdicts = SmallVec::<[Verdict; 8]>::new();
+        let mut denied = false;
+        for charge in charges {
+            let (counter, seat) = (self.counter(charge.limiter)?, self.seat(charge));
+            let nothing = Receipt::new(charge.limiter, [0; 4]);
+            let (decision, receipt) = if denied {
+                (counter.peek(seat, now, charge.cost), nothing)
+            } else {
+                match counter.charge(seat, now, charge.cost) {
+                    Ok(Some(Made { place, old, new })) => {
+                        let words = [seat.quota as u64, place, old, new];
+                        let receipt = Receipt::new(charge.limiter, words);
+                        receipts.push(receipt);
+                        (counter.peek(seat, now, 0), receipt)
+                    }
+                    Ok(None) => (counter.peek(seat, now, 0), nothing),
+                    Err(decision) => (decision, nothing),
+                }
+            };
+            denied |= !decision.is_allowed();
+            verdicts.push(Verdict::new(decision, receipt));
+        }
+        if denied {
+            self.undo(now, &receipts);
+        }
+        Ok(verdicts.into_iter().collect())
+    }
+}
+
+impl Backend for Local {
+    fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError> {
+        if let Some(id) = spec.replaces {
+            let counter = self
+                .counter(id)
+                .map_err(|_| ConfigError::new("limiter", id.0, "was never registered here"))?;
+            return counter.renew(spec).map(|()| id);
+        }
+        let counter = Arc::new(Counter::new(spec)?);
+        let mut counters = self.counters.write().unwrap_or_else(PoisonError::into_inner);
+        counters.push(counter);
+        Ok(LimiterId(counters.len() as u64 - 1))
+    }
+
+    fn check(&self, now: Nanos, charges: &[Charge<'_>]) -> Answer<Verdicts> {
+        Answer::Ready(self.charge_all(now, charges))
+    }
+
+    fn undo(&self, now: Nanos, receipts: &[Receipt]) {
+        for receipt in receipts.iter().rev() {
+            let [quota, place, old, new] = receipt.words();
+            // A receipt of nothing has no word.
+            if new != 0
+                && let Ok(counter) = self.counter(receipt.limiter())
+            {
+                counter.undo(quota as usize, &Made { place, old, new }, now);
+            }
+        }
+    }
+
+    fn peek(&self, now: Nanos, charge: &Charge<'_>) -> Answer<Decision> {
+        let counter = self.counter(charge.limiter);
+        Answer::Ready(counter.map(|counter| counter.peek(self.seat(charge), now, charge.cost)))
+    }
+
+    fn reset(&self, now: Nanos, charge: &Charge<'_>) -> Answer<bool> {
+        let counter = self.counter(charge.limiter);
+        Answer::Ready(counter.map(|counter| counter.reset(self.seat(charge), now)))
+    }
+
+    fn tracked_keys(&self, now: Nanos, limiter: LimiterId) -> Option<u64> {
+        Some(self.counter(limiter).ok()?.tracked(now))
+    }
+}

@@ -1,0 +1,463 @@
+//! [`Table`]: the words of many keys, bounded, without a background task.
+//!
+//! **Layout.** A fixed number of 64-byte lines, two slots for every key that may be kept; a line holds
+//! four hashes and their four words. A key is its seeded 64-bit hash; its bytes are not kept.
+//!
+//! **Where a key lies.** Its hash names up to four pairs of neighbouring lines, to be looked through in
+//! that order; nothing lies behind a slot that was never used.
+//!
+//! **Hits take no lock.** A reader takes the word first (acquire), then the hash. A slot changes hands
+//! only through its word: a claim swaps the idle word for [`CLAIMED`], a value no key has, writes the
+//! hash, then writes the first charge (release). So a word read with another owner's hash can never be
+//! swapped: it is gone. While a slot is held its word grows, save by undo, reset and conversion, each a
+//! swap of the exact word; a claim writes a word greater than the one it replaces.
+//!
+//! **One slot per key.** Inserts of keys with one home line are serialised by one of a fixed set of
+//! mutexes, so a key cannot be inserted twice. A slot found idle on another key's path is claimed by
+//! whoever swaps its word first.
+//!
+//! **Nothing is forgotten that matters.** Only an idle word, one that is indistinguishable from a key
+//! never seen, is ever replaced. Inserts reuse idle slots in place; where the number of keys has reached
+//! its bound, an insert looks for idle slots in a few lines further on and frees them.
+
+use super::{Made, generations::Generations};
+use crate::{
+    Decision,
+    algorithm::{Machine, Step},
+    clock::Nanos,
+    sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
+};
+
+/// The word of a slot whose ownership is changing.
+const CLAIMED: u64 = u64::MAX;
+
+/// The hash of a slot never used; a search ends there.
+const UNUSED: u64 = 0;
+
+/// The hash of a slot that was used and freed; a search goes on.
+const FREED: u64 = 1;
+
+const SLOTS: usize = 4;
+
+/// Pairs of lines on a key's path: at half load one pair is full for 2 keys in 100, four for 1 in 10^7.
+const PAIRS: u32 = 4;
+
+/// Mutexes that serialise inserts.
+const STRIPES: usize = if cfg!(sluice_loom) { 1 } else { 64 };
+
+/// Lines an insert looks through for idle slots to free, once the bound is reached.
+const RECLAIM_LINES: usize = 16;
+
+#[derive(Debug)]
+#[cfg_attr(not(sluice_loom), derive(bytemuck::Zeroable))]
+#[repr(C, align(64))]
+struct Line {
+    hashes: [AtomicU64; SLOTS],
+    words: [AtomicU64; SLOTS],
+}
+
+/// The bounded store of one quota's keys.
+#[derive(Debug)]
+pub(crate) struct Table {
+    lines: Box<[Line]>,
+    stripes: Box<[Mutex<()>]>,
+    /// Slots that hold a key, idle or not.
+    used: AtomicU64,
+    max_keys: u64,
+    /// Where the next search for idle slots begins.
+    cursor: AtomicU64,
+}
+
+/// What became of a charge on a key.
+pub(super) enum Charged {
+    Made(Made),
+    Denied(Decision),
+    /// The key is not here and there is no room for it.
+    NoRoom,
+}
+
+enum Found {
+    At(usize, u64),
+    /// The key's slot is changing hands.
+    Changing,
+    Absent,
+}
+
+impl Table {
+    /// A table for `max_keys` keys, at least one. Its memory is touched as keys come.
+    pub(super) fn new(max_keys: u64) -> Self {
+        // Two slots a key, in pairs of lines.
+        let pairs = usize::try_from(max_keys).unwrap_or(usize::MAX / 64).div_ceil(SLOTS).max(1);
+        Self {
+            lines: zeroed(pairs * 2),
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            used: AtomicU64::new(0),
+            max_keys,
+            cursor: AtomicU64::new(0),
+        }
+    }
+
+    /// A hash as the table keeps it: the two lowest values mean something else.
+    #[inline]
+    fn stored(hash: u64) -> u64 {
+        hash.max(FREED + 1)
+    }
+
+    /// The lines a key may lie in, home line first.
+    #[inline]
+    fn path(&self, hash: u64) -> impl Iterator<Item = usize> {
+        let pairs = self.lines.len() as u64 / 2;
+        (0..PAIRS * 2).map(move |step| {
+            let turned = hash.rotate_left(16 * (step / 2));
+            let pair = (u128::from(turned) * u128::from(pairs)) >> 64;
+            // Below the number of pairs.
+            let line = pair as usize * 2;
+            line | ((hash as usize ^ step as usize) & 1)
+        })
+    }
+
+    fn serialise_inserts(&self, hash: u64) -> MutexGuard<'_, ()> {
+        let home = self.path(hash).next().unwrap_or_default();
+        lock(&self.stripes[home % STRIPES])
+    }
+
+    fn slot(&self, index: usize) -> (&AtomicU64, &AtomicU64) {
+        let line = &self.lines[index / SLOTS];
+        (&line.hashes[index % SLOTS], &line.words[index % SLOTS])
+    }
+
+    #[inline]
+    fn find(&self, hash: u64) -> Found {
+        for line_index in self.path(hash) {
+            let line = &self.lines[line_index];
+            let mut ends_here = false;
+            for i in 0..SLOTS {
+                // Relaxed: only a hint, confirmed below.
+                let seen = line.hashes[i].load(Ordering::Relaxed);
+                if seen == hash {
+                    // Acquire pairs with the release that ends a claim: if this is the word of a later
+                    // owner, the hash below is his.
+                    let word = line.words[i].load(Ordering::Acquire);
+                    if word == CLAIMED {
+                        return Found::Changing;
+                    }
+                    if line.hashes[i].load(Ordering::Relaxed) == hash {
+                        return Found::At(line_index * SLOTS + i, word);
+                    }
+                }
+                ends_here |= seen == UNUSED;
+            }
+            if ends_here {
+                break;
+            }
+        }
+        Found::Absent
+    }
+
+    /// The state of a key; zero where it is not here.
+    #[inline]
+    pub(super) fn state(&self, quotas: &Generations, hash: u64, now: Nanos) -> (u64, Machine) {
+        let found = self.find(Self::stored(hash));
+        let present = quotas.present();
+        match found {
+            Found::At(_, word) => (present.state(word, now), present.machine),
+            Found::Changing | Found::Absent => (0, present.machine),
+        }
+    }
+
+    /// Whether a charge on the key would find a slot.
+    pub(super) fn has_room(&self, quotas: &Generations, hash: u64, now: Nanos) -> bool {
+        let hash = Self::stored(hash);
+        !matches!(self.find(hash), Found::Absent)
+            || self.vacancy(quotas, hash, now).is_some()
+            || self.reclaim(quotas, now)
+    }
+
+    /// Charges a key. The loop ends: each turn another thread's charge on the same slot went through, or
+    /// its slot changed hands.
+    #[inline]
+    pub(super) fn charge(
+        &self,
+        quotas: &Generations,
+        hash: u64,
+        now: Nanos,
+        cost: u64,
+        held: u64,
+    ) -> Charged {
+        let hash = Self::stored(hash);
+        loop {
+            let Found::At(index, word) = self.find(hash) else {
+                match self.insert(quotas, hash, now, cost, held) {
+                    Some(charged) => return charged,
+                    None => continue,
+                }
+            };
+            let present = quotas.present();
+            let state = present.state(word, now);
+            let Step::To(next) = present.machine.charge(state, now, cost, held) else {
+                return Charged::Denied(present.machine.decide(state, now, cost, held));
+            };
+            if let Some(made) = self.swap(index, word, present.word(next)) {
+                return Charged::Made(made);
+            }
+        }
+    }
+
+    /// Charges a key that has no slot; `None` where it has one by now.
+    #[cold]
+    #[inline(never)]
+    fn insert(
+        &self,
+        quotas: &Generations,
+        hash: u64,
+        now: Nanos,
+        cost: u64,
+        held: u64,
+    ) -> Option<Charged> {
+        // A refusal needs no slot, and must not take one.
+        let early = quotas.present().machine;
+        if early.charge(0, now, cost, held) == Step::Denied {
+            return Some(Charged::Denied(early.decide(0, now, cost, held)));
+        }
+        let _serial = self.serialise_inserts(hash);
+        if let Found::At(..) = self.find(hash) {
+            return None;
+        }
+        // A slot that is changing hands is being taken from this key: whoever would give it to this key
+        // holds the lock that is ours.
+        let Some((index, replaced)) = self.claim(quotas, hash, now) else {
+            return Some(Charged::NoRoom);
+        };
+        let present = quotas.present();
+        let (hash_cell, word_cell) = self.slot(index);
+        let first = present.machine.charge(0, now, cost, held);
+        let word = match first {
+            Step::To(state) => present.word(state),
+            // The quota changed meanwhile: the slot is given back as it was.
+            Step::Denied => replaced,
+        };
+        // Relaxed: published by the word.
+        hash_cell.store(hash, Ordering::Relaxed);
+        // Release pairs with the acquire in `find`.
+        word_cell.store(word, Ordering::Release);
+        Some(match first {
+            Step::To(_) => Charged::Made(Made { place: index as u64, old: 0, new: word }),
+            Step::Denied => Charged::Denied(present.machine.decide(0, now, cost, held)),
+        })
+    }
+
+    /// Takes a slot on the key's path; its word is `CLAIMED` until the caller writes it.
+    fn claim(&self, quotas: &Generations, hash: u64, now: Nanos) -> Option<(usize, u64)> {
+        // Each failed attempt means that somebody else took or used the slot found.
+        for attempt in 0..16 {
+            let Some((index, word)) = self.vacancy(quotas, hash, now) else {
+                if attempt == 0 && self.reclaim(quotas, now) {
+                    continue;
+                }
+                return None;
+            };
+            let (hash_cell, word_cell) = self.slot(index);
+            // Relaxed success: nothing is read through the slot before it is ours to write.
+            if word_cell
+                .compare_exchange(word, CLAIMED, Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
+            {
+                continue;
+            }
+            // Ours now, so its hash stands still.
+            let was = hash_cell.load(Ordering::Relaxed);
+            if was > FREED || self.take_share() {
+                return Some((index, word));
+            }
+            // The bound was reached meanwhile. Release pairs with the acquire in `find`.
+            word_cell.store(word, Ordering::Release);
+        }
+        None
+    }
+
+    /// A slot on the key's path that may be claimed, and its word.
+    fn vacancy(&self, quotas: &Generations, hash: u64, now: Nanos) -> Option<(usize, u64)> {
+        let may_grow = self.used.load(Ordering::Relaxed) < self.max_keys;
+        for line_index in self.path(hash) {
+            let line = &self.lines[line_index];
+            let mut ends_here = false;
+            for i in 0..SLOTS {
+                let seen = line.hashes[i].load(Ordering::Relaxed);
+                let word = line.words[i].load(Ordering::Acquire);
+                ends_here |= seen == UNUSED;
+                let free = match seen {
+                    UNUSED | FREED => may_grow,
+                    _ => {
+                        let present = quotas.present();
+                        present.machine.is_idle(present.state(word, now), now)
+                    }
+                };
+                if word != CLAIMED && free {
+                    return Some((line_index * SLOTS + i, word));
+                }
+            }
+            if ends_here {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Counts one more key, unless the bound is reached.
+    fn take_share(&self) -> bool {
+        // Relaxed: a count, nothing is read through it.
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                (used < self.max_keys).then_some(used + 1)
+            })
+            .is_ok()
+    }
+
+    /// Frees idle slots in the next few lines; says whether there were any.
+    fn reclaim(&self, quotas: &Generations, now: Nanos) -> bool {
+        let start = self.cursor.fetch_add(RECLAIM_LINES as u64, Ordering::Relaxed) as usize;
+        let mut freed = 0;
+        for step in 0..RECLAIM_LINES.min(self.lines.len()) {
+            let line = &self.lines[(start + step) % self.lines.len()];
+            for i in 0..SLOTS {
+                let word = line.words[i].load(Ordering::Acquire);
+                if line.hashes[i].load(Ordering::Relaxed) <= FREED || word == CLAIMED {
+                    continue;
+                }
+                let present = quotas.present();
+                if !present.machine.is_idle(present.state(word, now), now)
+                    || line.words[i]
+                        .compare_exchange(word, CLAIMED, Ordering::Relaxed, Ordering::Relaxed)
+                        .is_err()
+                {
+                    continue;
+                }
+                // Somebody may have freed it between the two loads above.
+                if line.hashes[i].load(Ordering::Relaxed) > FREED {
+                    line.hashes[i].store(FREED, Ordering::Relaxed);
+                    freed += 1;
+                }
+                // Release pairs with the acquire in `find`. The idle word stays, so that the next claim
+                // writes a greater one.
+                line.words[i].store(word, Ordering::Release);
+            }
+        }
+        self.used.fetch_sub(freed, Ordering::Relaxed);
+        freed > 0
+    }
+
+    /// Charges what was counted before, when it was held; `false` where there is no room for the key.
+    pub(super) fn force(&self, quotas: &Generations, hash: u64, now: Nanos, cost: u64) -> bool {
+        let hash = Self::stored(hash);
+        loop {
+            if let Found::At(index, word) = self.find(hash) {
+                let present = quotas.present();
+                let state = present.machine.force(present.state(word, now), now, cost);
+                if self.swap(index, word, present.word(state)).is_some() {
+                    return true;
+                }
+                continue;
+            }
+            let _serial = self.serialise_inserts(hash);
+            if let Found::At(..) = self.find(hash) {
+                continue;
+            }
+            let Some((index, _)) = self.claim(quotas, hash, now) else { return false };
+            let present = quotas.present();
+            let (hash_cell, word_cell) = self.slot(index);
+            hash_cell.store(hash, Ordering::Relaxed);
+            // Release pairs with the acquire in `find`.
+            word_cell.store(present.word(present.machine.force(0, now, cost)), Ordering::Release);
+            return true;
+        }
+    }
+
+    /// Restore or burn: what was there before comes back only if the word is still the one we wrote.
+    pub(super) fn undo(&self, quotas: &Generations, made: &Made, now: Nanos) -> bool {
+        let Ok(index) = usize::try_from(made.place) else { return false };
+        if made.old != 0 {
+            return self.swap(index, made.new, made.old).is_some();
+        }
+        // The charge brought the key here: it stays, idle, with a word above the one it replaced.
+        let present = quotas.present();
+        present.wrote(made.new)
+            && self.swap(index, made.new, present.word(present.machine.idle_word(now))).is_some()
+    }
+
+    /// Makes a key's state that of a key never seen; says whether it was not.
+    pub(super) fn reset(&self, quotas: &Generations, hash: u64, now: Nanos) -> bool {
+        let hash = Self::stored(hash);
+        loop {
+            let Found::At(index, word) = self.find(hash) else { return false };
+            let present = quotas.present();
+            let state = present.state(word, now);
+            if present.machine.is_idle(state, now) {
+                return false;
+            }
+            let idle = present.word(present.machine.idle_word(now));
+            if self.swap(index, word, idle).is_some() {
+                return true;
+            }
+        }
+    }
+
+    /// Rewrites every word of an older quota under the present one.
+    pub(super) fn convert(&self, quotas: &Generations, now: Nanos) {
+        for stripe in &self.stripes {
+            // Whoever inserts under the quota that was in force has written its word after this.
+            drop(lock(stripe));
+        }
+        for index in 0..self.lines.len() * SLOTS {
+            loop {
+                let word = self.slot(index).1.load(Ordering::Acquire);
+                let present = quotas.present();
+                if word == CLAIMED || word == 0 || present.wrote(word) {
+                    break;
+                }
+                let state = present.state(word, now);
+                if self.swap(index, word, present.word(state)).is_some() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// How many keys are not idle.
+    pub(super) fn tracked(&self, quotas: &Generations, now: Nanos) -> u64 {
+        let mut tracked = 0;
+        for line in &self.lines {
+            for i in 0..SLOTS {
+                let word = line.words[i].load(Ordering::Acquire);
+                if line.hashes[i].load(Ordering::Relaxed) > FREED && word != CLAIMED && word != 0 {
+                    let present = quotas.present();
+                    let state = present.state(word, now);
+                    tracked += u64::from(
+                        present.machine.report(state, now) != present.machine.report(0, now),
+                    );
+                }
+            }
+        }
+        tracked
+    }
+
+    #[inline]
+    fn swap(&self, index: usize, old: u64, new: u64) -> Option<Made> {
+        let (_, word) = self.slot(index);
+        // Release: whoever reads this word (acquire) also sees the quota it was written under, and the
+        // hash of the claim it descends from.
+        word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+            .then_some(Made { place: index as u64, old, new })
+    }
+}
+
+#[cfg(not(sluice_loom))]
+fn zeroed(lines: usize) -> Box<[Line]> {
+    bytemuck::zeroed_slice_box(lines)
+}
+
+#[cfg(sluice_loom)]
+fn zeroed(lines: usize) -> Box<[Line]> {
+    let four = || std::array::from_fn(|_| AtomicU64::new(0));
+    (0..lines).map(|_| Line { hashes: four(), words: four() }).collect()
+}

@@ -1,0 +1,343 @@
+//! Counting: the [`Backend`] trait, what goes in and out of it, and the backend in this process.
+//!
+//! A backend keeps the state of limiters and changes it atomically. [`Local`] is the default; a backend
+//! of your own implements [`Backend`] and nothing else, and goes to
+//! [`Rule::backend`](crate::Rule::backend) or
+//! [`RateLimitLayerBuilder::backend`](crate::RateLimitLayerBuilder::backend). The example
+//! `own_backend` is a whole one.
+
+pub(crate) mod local;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+pub use self::local::Local;
+use crate::{
+    Algorithm, BackendError, ConfigError, Decision, Quota,
+    clock::{BoxFuture, Nanos},
+};
+
+/// Where counting is done.
+///
+/// [`check`](Self::check) gets all charges that one request makes on this backend, together: either
+/// all are made or none. It may answer at once or later; a later answer holds no lock and no readiness
+/// of the service, and the request waits for it. A denied check changes nothing.
+///
+/// An error is answered with 503: nothing becomes unlimited because its counter is away.
+pub trait Backend: Send + Sync + 'static {
+    /// Takes a limiter on, when a layer is built and when its quota changes
+    /// ([`LimiterSpec::replaces`]).
+    ///
+    /// # Errors
+    ///
+    /// Refuses what it cannot count, naming field and value.
+    fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError>;
+
+    /// Makes all `charges`, or none, and says what each got. The verdicts are in the order of the
+    /// charges.
+    fn check(&self, now: Nanos, charges: &[Charge<'_>]) -> Answer<Verdicts>;
+
+    /// Takes back what an earlier check charged, as far as that is no gift: never more may be admitted
+    /// than if the request had never come, and where that cannot be known the permits stay spent.
+    /// Called at most once per receipt, best effort, and must not block.
+    fn undo(&self, now: Nanos, receipts: &[Receipt]);
+
+    /// What `charge` would get; changes nothing.
+    fn peek(&self, now: Nanos, charge: &Charge<'_>) -> Answer<Decision>;
+
+    /// Forgets the key of `charge`; says whether anything was known of it.
+    fn reset(&self, now: Nanos, charge: &Charge<'_>) -> Answer<bool>;
+
+    /// How many keys of a limiter hold state now, if that can be told at once.
+    fn tracked_keys(&self, now: Nanos, limiter: LimiterId) -> Option<u64> {
+        let _ = (now, limiter);
+        None
+    }
+}
+
+impl<B: Backend + ?Sized> Backend for Arc<B> {
+    fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError> {
+        (**self).register(spec)
+    }
+
+    fn check(&self, now: Nanos, charges: &[Charge<'_>]) -> Answer<Verdicts> {
+        (**self).check(now, charges)
+    }
+
+    fn undo(&self, now: Nanos, receipts: &[Receipt]) {
+        (**self).undo(now, receipts);
+    }
+
+    fn peek(&self, now: Nanos, charge: &Charge<'_>) -> Answer<Decision> {
+        (**self).peek(now, charge)
+    }
+
+    fn reset(&self, now: Nanos, charge: &Charge<'_>) -> Answer<bool> {
+        (**self).reset(now, charge)
+    }
+
+    fn tracked_keys(&self, now: Nanos, limiter: LimiterId) -> Option<u64> {
+        (**self).tracked_keys(now, limiter)
+    }
+}
+
+/// An answer, now or later. Exhaustive on purpose: a third state would change what callers must do.
+#[must_use = "a pending answer does nothing unless awaited"]
+pub enum Answer<T> {
+    /// The backend knows.
+    Ready(Result<T, BackendError>),
+    /// It has to ask. Dropping the future is allowed at any time; what was charged by then stays spent.
+    Pending(BoxFuture<'static, Result<T, BackendError>>),
+}
+
+impl<T> Answer<T> {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// The backend's own.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the answer; a charge on its way stays spent.
+    pub async fn resolve(self) -> Result<T, BackendError> {
+        match self {
+            Self::Ready(answer) => answer,
+            Self::Pending(answer) => answer.await,
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Answer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(answer) => f.debug_tuple("Ready").field(answer).finish(),
+            Self::Pending(_) => f.write_str("Pending(..)"),
+        }
+    }
+}
+
+/// What a backend is told of a limiter.
+#[derive(Clone, Debug)]
+pub struct LimiterSpec {
+    pub(crate) name: Arc<str>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) quotas: Vec<Quota>,
+    /// What the algorithm's quota is multiplied by to give each of `quotas`.
+    pub(crate) factors: Vec<u64>,
+    pub(crate) keyed: bool,
+    pub(crate) max_keys: u64,
+    pub(crate) utc_at_zero: Duration,
+    pub(crate) now: Nanos,
+    pub(crate) replaces: Option<LimiterId>,
+}
+
+impl LimiterSpec {
+    /// The same limiter with another quota, at `now`, in place of the limiter `replaces`.
+    pub(crate) fn renewed(
+        &self,
+        quota: Quota,
+        now: Nanos,
+        replaces: Option<LimiterId>,
+    ) -> Result<Self, ConfigError> {
+        let quotas = self.factors.iter().map(|factor| quota.relaxed(*factor));
+        let quotas = quotas.collect::<Result<_, _>>()?;
+        let algorithm = self.algorithm.with_quota(quota);
+        Ok(Self { algorithm, quotas, now, replaces, ..self.clone() })
+    }
+
+    /// The rule's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The algorithm, with the quota as the rule writes it.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The quotas a charge may name by [`Charge::quota`]: the rule's own, or what `relaxed` made of it.
+    #[must_use]
+    pub fn quotas(&self) -> &[Quota] {
+        &self.quotas
+    }
+
+    /// Whether charges come with a key.
+    #[must_use]
+    pub fn is_keyed(&self) -> bool {
+        self.keyed
+    }
+
+    /// The most keys whose state may be kept.
+    #[must_use]
+    pub fn max_keys(&self) -> u64 {
+        self.max_keys
+    }
+
+    /// The wall clock's time (UTC since 1970) at zero of the clock that `now` is read from.
+    #[must_use]
+    pub fn utc_at_zero(&self) -> Duration {
+        self.utc_at_zero
+    }
+
+    /// The limiter this spec replaces: its keys keep what they spent. The same id must be returned.
+    #[must_use]
+    pub fn replaces(&self) -> Option<LimiterId> {
+        self.replaces
+    }
+}
+
+/// What a backend calls a limiter; it means something to that backend only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LimiterId(pub u64);
+
+/// What one request asks of one limiter.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    pub(crate) limiter: LimiterId,
+    pub(crate) key: &'a [u8],
+    pub(crate) quota: usize,
+    pub(crate) cost: u64,
+    pub(crate) longest_wait: Duration,
+}
+
+impl<'a> Charge<'a> {
+    /// A charge of `cost` permits on `limiter`, without a key, on its first quota, to be decided now.
+    #[must_use]
+    pub fn new(limiter: LimiterId, cost: u64) -> Self {
+        Self { limiter, key: &[], quota: 0, cost, longest_wait: Duration::ZERO }
+    }
+
+    /// Sets the key. Default: empty, as for a limiter without keys.
+    #[must_use]
+    pub fn key(self, key: &'a [u8]) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Sets which quota of the limiter. Default: 0.
+    #[must_use]
+    pub fn quota_index(self, quota: usize) -> Self {
+        Self { quota, ..self }
+    }
+
+    /// The limiter.
+    #[must_use]
+    pub fn limiter(&self) -> LimiterId {
+        self.limiter
+    }
+
+    /// The key's bytes: parts and alternative encoded unambiguously. Empty for a limiter without keys.
+    #[must_use]
+    pub fn key_bytes(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// Which of [`LimiterSpec::quotas`].
+    #[must_use]
+    pub fn quota(&self) -> usize {
+        self.quota
+    }
+
+    /// The permits. Zero is always allowed, changes nothing, and reports.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Zero: decide now. Else an allowed verdict may say when to depart, no later than this.
+    #[must_use]
+    pub fn longest_wait(&self) -> Duration {
+        self.longest_wait
+    }
+}
+
+/// What a charge got, and the receipt to undo it by.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Verdict {
+    decision: Decision,
+    receipt: Receipt,
+    depart_after: Duration,
+}
+
+impl Verdict {
+    /// A verdict; the receipt of a denied one is never used.
+    pub fn new(decision: Decision, receipt: Receipt) -> Self {
+        Self { decision, receipt, depart_after: Duration::ZERO }
+    }
+
+    /// Sets how long the request must wait although it is allowed. Default: not at all.
+    pub fn depart_after(self, wait: Duration) -> Self {
+        Self { depart_after: wait, ..self }
+    }
+
+    /// The decision.
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// The receipt.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        self.receipt
+    }
+
+    /// How long the request must wait although it is allowed.
+    #[must_use]
+    pub fn departure(&self) -> Duration {
+        self.depart_after
+    }
+}
+
+/// What undoes one charge: the limiter, and four words that mean something to the backend that made it.
+#[derive(Clone, Copy, Debug)]
+pub struct Receipt {
+    limiter: LimiterId,
+    words: [u64; 4],
+}
+
+impl Receipt {
+    /// A receipt of a charge on `limiter`.
+    #[must_use]
+    pub fn new(limiter: LimiterId, words: [u64; 4]) -> Self {
+        Self { limiter, words }
+    }
+
+    /// The limiter.
+    #[must_use]
+    pub fn limiter(&self) -> LimiterId {
+        self.limiter
+    }
+
+    /// The backend's own words.
+    #[must_use]
+    pub fn words(&self) -> [u64; 4] {
+        self.words
+    }
+}
+
+/// One verdict per charge, in their order; inline for eight.
+#[derive(Clone, Debug, Default)]
+pub struct Verdicts(SmallVec<[Verdict; 8]>);
+
+impl Verdicts {
+    /// Whether all charges are allowed.
+    #[must_use]
+    pub fn all_allowed(&self) -> bool {
+        self.0.iter().all(|verdict| verdict.decision.is_allowed())
+    }
+
+    /// The verdicts.
+    pub fn as_slice(&self) -> &[Verdict] {
+        &self.0
+    }
+}
+
+impl FromIterator<Verdict> for Verdicts {
+    fn from_iter<I: IntoIterator<Item = Verdict>>(verdicts: I) -> Self {
+        Self(verdicts.into_iter().collect())
+    }
+}

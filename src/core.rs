@@ -1,0 +1,46 @@
+//! [`Core`]: all that a layer, its clones and its services share.
+
+use std::fmt;
+
+use ahash::RandomState;
+
+use crate::{
+    Head,
+    clock::Time,
+    observe::Watch,
+    plan::Plan,
+    request::matcher::{self, Match},
+};
+
+/// What a layer, its clones and its services share.
+pub(crate) struct Core {
+    pub(crate) plan: Plan,
+    pub(crate) time: Time,
+    pub(crate) watch: Watch,
+    pub(crate) random: RandomState,
+    pub(crate) exempt: Box<[Match]>,
+    pub(crate) exempt_by_default: bool,
+    pub(crate) expose_decision: bool,
+    pub(crate) expose_rejection: bool,
+    /// Whether a rule wants the route or the peer: what the first requests are looked at for.
+    pub(crate) wants_route: bool,
+    pub(crate) wants_peer: bool,
+    pub(crate) knows_proxy: bool,
+}
+
+impl Core {
+    #[inline]
+    pub(crate) fn is_exempt(&self, head: &Head<'_>) -> bool {
+        (self.exempt_by_default && (matcher::is_preflight(head) || matcher::is_grpc_health(head)))
+            || self.exempt.iter().any(|exempt| exempt.decide(head) == Some(true))
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("plan", &self.plan)
+            .field("time", &self.time)
+            .finish_non_exhaustive()
+    }
+}

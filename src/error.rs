@@ -1,0 +1,137 @@
+//! [`ConfigError`]: why a limit could not be built. [`BackendError`]: why it could not be counted.
+
+use std::{borrow::Cow, error::Error, fmt};
+
+/// Why a layer, rule or limiter could not be built.
+///
+/// Every mistake has the same four parts, so this is one struct and not an enum: the rule (where one
+/// is concerned), the field, the value it was given, and what is wrong with it.
+///
+/// ```
+/// use tower_sluice::{RateLimitLayer, Rule, TokenBucket};
+///
+/// let error = RateLimitLayer::builder()
+///     .rule(Rule::new("orders", TokenBucket::per_second(0)))
+///     .build()
+///     .unwrap_err();
+/// assert_eq!(error.rule(), Some("orders"));
+/// assert_eq!(error.field(), "permits");
+/// assert_eq!(error.to_string(), "rule \"orders\": permits = 0: must be at least 1");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    rule: Option<String>,
+    field: &'static str,
+    value: String,
+    reason: Cow<'static, str>,
+}
+
+impl ConfigError {
+    /// An error about `field`, which was given `value`; for backends of your own.
+    pub fn new(
+        field: &'static str,
+        value: impl fmt::Display,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { rule: None, field, value: value.to_string(), reason: reason.into() }
+    }
+
+    /// The same error, said of `rule`; a rule named earlier stays.
+    #[must_use]
+    pub fn of_rule(mut self, rule: &str) -> Self {
+        self.rule.get_or_insert_with(|| rule.to_owned());
+        self
+    }
+
+    /// The rule's name, where one rule is concerned.
+    #[must_use]
+    pub fn rule(&self) -> Option<&str> {
+        self.rule.as_deref()
+    }
+
+    /// The field or setting.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        self.field
+    }
+
+    /// The value it was given.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// What is wrong with it, and what to write instead.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(rule) = &self.rule {
+            write!(f, "rule {rule:?}: ")?;
+        }
+        write!(f, "{} = {}: {}", self.field, self.value, self.reason)
+    }
+}
+
+impl Error for ConfigError {}
+
+/// Why a backend could not answer. Opaque, since causes will grow; the cause is its `source`.
+///
+/// ```
+/// use std::error::Error;
+/// use tower_sluice::{BackendError, BackendErrorKind};
+///
+/// let error = BackendError::new(BackendErrorKind::Timeout, "no answer within 10 ms");
+/// assert_eq!(error.kind(), BackendErrorKind::Timeout);
+/// assert_eq!(error.source().unwrap().to_string(), "no answer within 10 ms");
+/// ```
+#[derive(Debug)]
+pub struct BackendError {
+    kind: BackendErrorKind,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+/// What kind of failure a [`BackendError`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// No answer in time; the charge may have been made.
+    Timeout,
+    /// The backend cannot be reached.
+    Unavailable,
+    /// It answered something that makes no sense.
+    Protocol,
+}
+
+impl BackendError {
+    /// An error of `kind` with its cause.
+    pub fn new(kind: BackendErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind, source: source.into() }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            BackendErrorKind::Timeout => "the backend did not answer in time",
+            BackendErrorKind::Unavailable => "the backend cannot be reached",
+            BackendErrorKind::Protocol => "the backend's answer makes no sense",
+        })
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
+}

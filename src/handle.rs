@@ -1,0 +1,232 @@
+//! [`Handle`]: looking at a running layer, and changing it.
+
+use std::{borrow::Cow, error::Error, fmt, sync::Arc};
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::{
+    BackendError, ConfigError, Decision, Key, Quota,
+    backend::{Charge, local::Seat},
+    core::Core,
+    plan::{Count, Encoded, Planned, Remote},
+};
+
+/// Looks at a layer's counts and changes them while it serves.
+///
+/// Clones and the layer share everything. What a handle does is seen by the next request.
+///
+/// ```
+/// use tower_sluice::{Missing, Quota, RateLimitLayer, Rule, TokenBucket, key};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = RateLimitLayer::builder()
+///     .rule(Rule::new("per-user", TokenBucket::per_second(10).burst(20))
+///         .key(key::header("x-user-id")).missing(Missing::Skip))
+///     .build()?;
+/// let handle = layer.handle();
+/// assert_eq!(handle.peek("per-user", "alice", 1).await?.remaining(), 20);
+/// handle.reset("per-user", "alice").await?;
+/// handle.set_limit("per-user", Quota::per_second(5).burst(8))?;
+/// assert_eq!(handle.peek("per-user", "alice", 1).await?.remaining(), 8);
+/// assert_eq!(handle.tracked_keys("per-user")?, Some(0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Handle {
+    core: Arc<Core>,
+}
+
+impl Handle {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    /// The names of the rules, in the order written.
+    pub fn rules(&self) -> impl Iterator<Item = &str> {
+        self.core.plan.rules.iter().map(|rule| &*rule.name)
+    }
+
+    /// What a request of `key` and `cost` would get from `rule` now; changes nothing. For a rule without
+    /// a key give `()`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such rule, or its backend could not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the answer; nothing changes.
+    pub async fn peek<'k>(
+        &self,
+        rule: &str,
+        key: impl Into<RuleKey<'k>>,
+        cost: u64,
+    ) -> Result<Decision, HandleError> {
+        let (rule, now, key) = (self.rule(rule)?, self.core.time.now(), key.into());
+        match &rule.count {
+            Count::Local(counter) => Ok(counter.peek(key.seat(rule), now, cost)),
+            Count::Remote(remote) => {
+                let answer = {
+                    let bytes = key.encoded();
+                    remote.backend.peek(now, &key.charge(rule, remote, &bytes, cost))
+                };
+                answer.resolve().await.map_err(HandleError::Backend)
+            }
+        }
+    }
+
+    /// Forgets what `key` spent on `rule`; says whether anything was known of it. For a rule without a
+    /// key give `()`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such rule, or its backend could not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the answer; the key may be forgotten nonetheless.
+    pub async fn reset<'k>(
+        &self,
+        rule: &str,
+        key: impl Into<RuleKey<'k>>,
+    ) -> Result<bool, HandleError> {
+        let (rule, now, key) = (self.rule(rule)?, self.core.time.now(), key.into());
+        match &rule.count {
+            Count::Local(counter) => Ok(counter.reset(key.seat(rule), now)),
+            Count::Remote(remote) => {
+                let answer = {
+                    let bytes = key.encoded();
+                    remote.backend.reset(now, &key.charge(rule, remote, &bytes, 0))
+                };
+                answer.resolve().await.map_err(HandleError::Backend)
+            }
+        }
+    }
+
+    /// Puts another quota in force, for every key; `relaxed` multiplies it as before. What is spent stays
+    /// spent: a token bucket's debt is counted in permits of the new quota, at most its burst; a window
+    /// keeps its count. Walks through all keys kept.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such rule, or it cannot count the quota; the old one stays.
+    pub fn set_limit(&self, rule: &str, quota: Quota) -> Result<(), HandleError> {
+        let rule = self.rule(rule)?;
+        rule.set_limit(quota, self.core.time.now()).map_err(HandleError::Config)
+    }
+
+    /// How many keys of `rule` hold state now; keys that are idle do not. `None` where the backend cannot
+    /// tell. Walks through all keys kept.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such rule.
+    pub fn tracked_keys(&self, rule: &str) -> Result<Option<u64>, HandleError> {
+        let now = self.core.time.now();
+        Ok(match &self.rule(rule)?.count {
+            Count::Local(counter) => Some(counter.tracked(now)),
+            Count::Remote(remote) => remote.backend.tracked_keys(now, remote.id),
+        })
+    }
+
+    fn rule(&self, name: &str) -> Result<&Planned, HandleError> {
+        self.core.plan.rule(name).ok_or_else(|| HandleError::NoSuchRule(name.to_owned()))
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("rules", &self.core.plan.rules).finish_non_exhaustive()
+    }
+}
+
+/// A key as a [`Handle`] is told of it: one key, or the parts of a combined one, and which alternative of
+/// an `or` it is.
+///
+/// ```
+/// use tower_sluice::{Key, RuleKey};
+///
+/// let alice = RuleKey::from("alice");
+/// let acme_alice = RuleKey::parts([Key::from("acme"), Key::from("alice")]); // tenant.and(user)
+/// let second = RuleKey::from("203.0.113.7").alternative(1); // user.or(address)
+/// # let _ = (alice, acme_alice, second);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RuleKey<'k> {
+    parts: SmallVec<[Key<'k>; 2]>,
+    alternative: u8,
+}
+
+impl<'k> RuleKey<'k> {
+    /// The key whose parts `and` combined, in its order.
+    pub fn parts(parts: impl IntoIterator<Item = Key<'k>>) -> Self {
+        Self { parts: parts.into_iter().collect(), alternative: 0 }
+    }
+
+    /// The key that the rule's `nth` alternative yields, counted from 0 over all its `or`s. Default: 0.
+    pub fn alternative(self, nth: u8) -> Self {
+        Self { alternative: nth, ..self }
+    }
+
+    fn bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(Key::as_bytes)
+    }
+
+    fn seat(&self, rule: &Planned) -> Seat {
+        rule.seat_of(self.alternative, self.bytes())
+    }
+
+    fn encoded(&self) -> Encoded {
+        Encoded::named(self.alternative, self.bytes())
+    }
+
+    fn charge<'c>(
+        &self,
+        rule: &Planned,
+        remote: &Remote,
+        bytes: &'c Encoded,
+        cost: u64,
+    ) -> Charge<'c> {
+        let charge = Charge::new(remote.id, cost).quota_index(self.seat(rule).quota);
+        if rule.key.is_some() { charge.key(bytes.as_bytes()) } else { charge }
+    }
+}
+
+impl<'k, K: Into<Key<'k>>> From<K> for RuleKey<'k> {
+    fn from(key: K) -> Self {
+        Self { parts: smallvec![key.into()], alternative: 0 }
+    }
+}
+
+/// Why a [`Handle`] could not do what it was asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum HandleError {
+    /// The backend could not answer.
+    Backend(BackendError),
+    /// The quota cannot be counted.
+    Config(ConfigError),
+    /// The layer has no rule of this name.
+    NoSuchRule(String),
+}
+
+impl fmt::Display for HandleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&match self {
+            Self::Backend(error) => Cow::Owned(error.to_string()),
+            Self::Config(error) => Cow::Owned(error.to_string()),
+            Self::NoSuchRule(name) => Cow::Owned(format!("the layer has no rule {name:?}")),
+        })
+    }
+}
+
+impl Error for HandleError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Backend(error) => error.source(),
+            Self::Config(_) | Self::NoSuchRule(_) => None,
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! [`RateLimitLayer`] and its builder.
+
+use std::{fmt, sync::Arc};
+
+use ahash::RandomState;
+use tower_layer::Layer;
+
+use crate::{
+    ConfigError, Handle, Head, RateLimit, RejectionPolicy, Rule,
+    backend::Backend,
+    body::{Erased, Kept},
+    clock::{Clock, Time},
+    core::Core,
+    event::{Fault, Observer},
+    observe::Watch,
+    plan::{Defaults, Plan},
+    request::matcher::{self, Match, Matcher},
+};
+
+/// Limits that requests must pass before they reach the service inside.
+///
+/// All state lives in this value: services it makes and clones of it share one count, whatever builds a
+/// service per connection or per request. Building twice makes two counts.
+///
+/// The service is [`RateLimit`]; the [crate page](crate) shows where to put the layer.
+///
+/// ```
+/// use axum::{Router, routing::post};
+/// use tower_sluice::{RateLimitLayer, Rule, TokenBucket, key};
+///
+/// let writes = RateLimitLayer::builder()
+///     .rule(Rule::new("orders", TokenBucket::per_second(500).burst(750)))
+///     .rule(Rule::new("per-address", TokenBucket::per_second(10).burst(20)).key(key::client_ip()))
+///     .build()?;
+/// let app: Router = Router::new().route("/orders", post(|| async {}).layer(writes));
+/// # let _ = app;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a layer limits nothing until it is put around a service"]
+pub struct RateLimitLayer {
+    pub(crate) core: Arc<Core>,
+}
+
+/// A [`RateLimitLayer`] whose answers keep the inner body's type; see
+/// [`RateLimitLayer::keep_body`].
+#[derive(Clone)]
+#[must_use = "a layer limits nothing until it is put around a service"]
+pub struct KeepBodyLayer {
+    core: Arc<Core>,
+}
+
+impl RateLimitLayer {
+    /// Starts a layer without rules.
+    pub fn builder() -> RateLimitLayerBuilder {
+        RateLimitLayerBuilder::default()
+    }
+
+    /// A handle to look at the counts and to change them.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle::new(Arc::clone(&self.core))
+    }
+
+    /// The same limits, for services that are not axum's: answers are
+    /// [`ResponseBody`](crate::body::ResponseBody) around the inner body instead of one boxed body.
+    pub fn keep_body(self) -> KeepBodyLayer {
+        KeepBodyLayer { core: self.core }
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S, Erased>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(inner, Arc::clone(&self.core))
+    }
+}
+
+impl<S> Layer<S> for KeepBodyLayer {
+    type Service = RateLimit<S, Kept>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(inner, Arc::clone(&self.core))
+    }
+}
+
+/// Settings of a [`RateLimitLayer`].
+///
+/// | setting | default |
+/// | --- | --- |
+/// | [`rule`](Self::rule) | none; at least one |
+/// | [`rejection`](Self::rejection) | 429 with `Retry-After` and problem details |
+/// | [`exempt`](Self::exempt), [`exempt_matching`](Self::exempt_matching) | CORS preflights, gRPC health |
+/// | [`clock`](Self::clock) | [`FastClock`](crate::clock::FastClock) |
+/// | [`backend`](Self::backend) | in this process |
+/// | [`observer`](Self::observer) | none |
+/// | [`silence`](Self::silence) | nothing silenced |
+/// | [`expose_decision`](Self::expose_decision), [`expose_rejection`](Self::expose_rejection) | off |
+///
+/// ```
+/// use tower_sluice::{RateLimitLayer, Rule, TokenBucket, event::Fault, matcher};
+///
+/// let layer = RateLimitLayer::builder()
+///     .rule(Rule::new("all", TokenBucket::per_second(500)))
+///     .exempt_matching(matcher::path("/healthz"))
+///     .silence(Fault::Proxy)
+///     .build()?;
+/// # let _ = layer;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct RateLimitLayerBuilder {
+    rules: Vec<Rule>,
+    policy: RejectionPolicy,
+    exempt: Vec<Match>,
+    exempt_by_default: bool,
+    time: Option<Time>,
+    backend: Option<Arc<dyn Backend>>,
+    observers: Vec<Arc<dyn Observer>>,
+    silenced: Vec<Fault>,
+    expose_decision: bool,
+    expose_rejection: bool,
+}
+
+impl Default for RateLimitLayerBuilder {
+    fn default() -> Self {
+        Self {
+            rules: Vec::new(),
+            policy: RejectionPolicy::respond(),
+            exempt: Vec::new(),
+            exempt_by_default: true,
+            time: None,
+            backend: None,
+            observers: Vec::new(),
+            silenced: Vec::new(),
+            expose_decision: false,
+            expose_rejection: false,
+        }
+    }
+}
+
+impl RateLimitLayerBuilder {
+    /// Adds a rule. A request must pass all that apply, and is charged by all or by none.
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// Adds rules.
+    pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        self.rules.extend(rules);
+        self
+    }
+
+    /// Sets how refusals are answered, for rules that do not say it themselves.
+    pub fn rejection(mut self, policy: RejectionPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Takes requests out of everything: no rule sees them, nothing is charged. Several may be given.
+    pub fn exempt(self, exempt: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.exempt_matching(matcher::from_fn(exempt))
+    }
+
+    /// Takes matching requests out of everything, a health check first of all. Several may be given.
+    ///
+    /// A route pattern exempts nothing where the route cannot be seen: outside the router, exempt by
+    /// [`Head::path`] instead.
+    pub fn exempt_matching(mut self, matcher: impl Matcher) -> Self {
+        self.exempt.push(matcher.boxed());
+        self
+    }
+
+    /// Sets whether true CORS preflights (`OPTIONS` with `Origin` and `Access-Control-Request-Method`) and
+    /// gRPC health checks are exempt. Default: they are.
+    pub fn exempt_by_default(mut self, on: bool) -> Self {
+        self.exempt_by_default = on;
+        self
+    }
+
+    /// Sets the clock, with its timer.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.time = Some(Time::of(clock));
+        self
+    }
+
+    /// Sets the backend of rules that do not name one and do not share a limiter.
+    pub fn backend(mut self, backend: impl Backend) -> Self {
+        self.backend = Some(Arc::new(backend));
+        self
+    }
+
+    /// Adds an observer. Several may be given.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Arc::new(observer));
+        self
+    }
+
+    /// Never raises this set-up fault.
+    pub fn silence(mut self, fault: Fault) -> Self {
+        self.silenced.push(fault);
+        self
+    }
+
+    /// Puts [`Decisions`](crate::Decisions) into the extensions of admitted requests and of their
+    /// responses. Costs allocations on each request.
+    pub fn expose_decision(mut self) -> Self {
+        self.expose_decision = true;
+        self
+    }
+
+    /// Puts the [`Rejection`](crate::Rejection) into the extensions of refusals, for layers outside.
+    pub fn expose_rejection(mut self) -> Self {
+        self.expose_rejection = true;
+        self
+    }
+
+    /// Checks everything and builds the layer.
+    ///
+    /// # Errors
+    ///
+    /// If there is no rule, or a rule is wrong; the error names rule, field and value.
+    pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
+        if self.rules.is_empty() {
+            return Err(ConfigError::new("rules", 0, "a layer needs at least one .rule(..)"));
+        }
+        for matcher in &self.exempt {
+            matcher.validate()?;
+        }
+        let (time, random) = (self.time.unwrap_or_default(), RandomState::new());
+        let plan = Plan::compile(
+            self.rules,
+            &Defaults {
+                time: &time,
+                hasher: &random,
+                policy: &self.policy,
+                backend: self.backend.as_ref(),
+            },
+        )?;
+        let keys = || plan.rules.iter().filter_map(|rule| rule.key.as_ref());
+        let wants_peer = keys().any(|key| key.wants_peer());
+        Ok(RateLimitLayer {
+            core: Arc::new(Core {
+                wants_peer,
+                knows_proxy: keys().any(|key| key.proxy_configured()),
+                wants_route: plan.rules.iter().any(|rule| rule.wants_route()),
+                plan,
+                time,
+                random,
+                watch: Watch::new(self.observers, &self.silenced),
+                exempt: self.exempt.into(),
+                exempt_by_default: self.exempt_by_default,
+                expose_decision: self.expose_decision,
+                expose_rejection: self.expose_rejection,
+            }),
+        })
+    }
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer")
+            .field("rules", &self.core.plan.rules)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for KeepBodyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeepBodyLayer")
+            .field("rules", &self.core.plan.rules)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RateLimitLayerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayerBuilder")
+            .field("rules", &self.rules)
+            .field("rejection", &self.policy)
+            .finish_non_exhaustive()
+    }
+}

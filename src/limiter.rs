@@ -1,0 +1,309 @@
+//! Limits without HTTP: [`Limiter`] and [`KeyedLimiter`], for outgoing calls, jobs and consumers.
+//!
+//! Both are handles: clones share the count, and one limiter can stand in several places, a layer's
+//! [`Rule::on`](crate::Rule::on) among them.
+//!
+//! ```
+//! use tower_sluice::{ManualClock, TokenBucket};
+//!
+//! let mails = TokenBucket::per_minute(5).keyed_limiter().clock(ManualClock::new()).build()?;
+//! for _ in 0..5 {
+//!     assert!(mails.try_acquire("alice").is_allowed());
+//! }
+//! assert!(!mails.try_acquire("alice").is_allowed());
+//! assert!(mails.try_acquire("bob").is_allowed());
+//! # Ok::<(), tower_sluice::ConfigError>(())
+//! ```
+
+use std::{fmt, hash::BuildHasher, sync::Arc};
+
+use ahash::RandomState;
+
+use crate::{
+    Algorithm, ConfigError, Decision, FixedWindow, Key, Quota, TokenBucket,
+    backend::{
+        LimiterSpec,
+        local::{Counter, Seat},
+    },
+    clock::{Clock, Nanos, Time},
+};
+
+/// How many keys a keyed limiter or rule keeps at most, unless told otherwise: about 4 MiB.
+pub const DEFAULT_MAX_KEYS: u64 = 131_072;
+
+macro_rules! limiters_of {
+    ($($algorithm:ty),*) => {$(
+        impl $algorithm {
+            /// A limiter that counts all its callers together, to be used without HTTP.
+            pub fn limiter(self) -> LimiterBuilder {
+                LimiterBuilder(Spec::new(self.into()))
+            }
+
+            /// A limiter that counts per key, to be used without HTTP.
+            pub fn keyed_limiter(self) -> KeyedLimiterBuilder {
+                KeyedLimiterBuilder { spec: Spec::new(self.into()), max_keys: DEFAULT_MAX_KEYS }
+            }
+        }
+    )*};
+}
+
+limiters_of!(FixedWindow, TokenBucket);
+
+/// Settings of a [`Limiter`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct LimiterBuilder(Spec);
+
+/// Settings of a [`KeyedLimiter`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct KeyedLimiterBuilder {
+    spec: Spec,
+    max_keys: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Spec {
+    name: Arc<str>,
+    algorithm: Algorithm,
+    time: Option<Time>,
+}
+
+impl Spec {
+    fn new(algorithm: Algorithm) -> Self {
+        Self { name: "limiter".into(), algorithm, time: None }
+    }
+
+    fn build(self, keyed: bool, max_keys: u64) -> Result<(Shared, Time), ConfigError> {
+        let time = self.time.unwrap_or_default();
+        let spec = LimiterSpec {
+            name: Arc::clone(&self.name),
+            algorithm: self.algorithm,
+            quotas: vec![self.algorithm.quota()],
+            factors: vec![1],
+            keyed,
+            max_keys,
+            utc_at_zero: time.utc_at_zero(),
+            now: time.now(),
+            replaces: None,
+        };
+        let counter = Counter::new(&spec).map_err(|error| error.of_rule(&self.name))?;
+        Ok((Shared { name: self.name, counter: Arc::new(counter) }, time))
+    }
+}
+
+impl LimiterBuilder {
+    /// Sets the name, which a rule on this limiter has too. Default: `limiter`.
+    pub fn name(mut self, name: &str) -> Self {
+        self.0.name = name.into();
+        self
+    }
+
+    /// Sets the clock. Default: [`FastClock`](crate::clock::FastClock).
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.0.time = Some(Time::of(clock));
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    ///
+    /// If the quota cannot be counted: zero, or too large for the algorithm.
+    pub fn build(self) -> Result<Limiter, ConfigError> {
+        let (shared, time) = self.0.build(false, DEFAULT_MAX_KEYS)?;
+        Ok(Limiter { shared, time })
+    }
+}
+
+impl KeyedLimiterBuilder {
+    /// Sets the name, which a rule on this limiter has too. Default: `limiter`.
+    pub fn name(mut self, name: &str) -> Self {
+        self.spec.name = name.into();
+        self
+    }
+
+    /// Sets the clock. Default: [`FastClock`](crate::clock::FastClock).
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.spec.time = Some(Time::of(clock));
+        self
+    }
+
+    /// Sets how many keys are kept at most, at 32 bytes each. Default: 131,072.
+    ///
+    /// When all are live, newcomers share overflow buckets.
+    pub fn max_keys(mut self, keys: u64) -> Self {
+        self.max_keys = keys;
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    ///
+    /// If the quota cannot be counted, or `max_keys` is zero.
+    pub fn build(self) -> Result<KeyedLimiter, ConfigError> {
+        let (shared, time) = self.spec.build(true, self.max_keys)?;
+        Ok(KeyedLimiter { shared, time, hasher: RandomState::new() })
+    }
+}
+
+/// A limit on all its callers together. A handle: clones share the count.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::{ManualClock, TokenBucket};
+///
+/// let clock = ManualClock::new();
+/// let partner = TokenBucket::per_second(20).burst(1).limiter().clock(clock.clone()).build()?;
+/// assert!(partner.try_acquire().is_allowed());
+/// assert_eq!(partner.try_acquire().retry_after(), Some(Duration::from_millis(50)));
+/// clock.advance(Duration::from_millis(50));
+/// assert!(partner.try_acquire().is_allowed());
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Limiter {
+    pub(crate) shared: Shared,
+    pub(crate) time: Time,
+}
+
+/// A limit per key. A handle: clones share the counts.
+///
+/// See the [module page](self) for an example.
+#[derive(Clone)]
+pub struct KeyedLimiter {
+    pub(crate) shared: Shared,
+    pub(crate) time: Time,
+    pub(crate) hasher: RandomState,
+}
+
+/// What clones share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) name: Arc<str>,
+    pub(crate) counter: Arc<Counter>,
+}
+
+impl Shared {
+    #[inline]
+    fn acquire(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
+        match self.counter.charge(seat, now, cost) {
+            Ok(_) => self.counter.peek(seat, now, 0),
+            Err(denied) => denied,
+        }
+    }
+
+    fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+        self.counter.set_limit(quota, now).map_err(|error| error.of_rule(&self.name))
+    }
+}
+
+const ALL: Seat = Seat { quota: 0, hash: 0 };
+
+impl Limiter {
+    /// Takes one permit, or none.
+    pub fn try_acquire(&self) -> Decision {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes `cost` permits, or none. Zero is always allowed and reports.
+    pub fn try_acquire_many(&self, cost: u64) -> Decision {
+        self.shared.acquire(ALL, self.time.now(), cost)
+    }
+
+    /// What [`try_acquire_many`](Self::try_acquire_many) would say; takes nothing.
+    pub fn peek(&self, cost: u64) -> Decision {
+        self.shared.counter.peek(ALL, self.time.now(), cost)
+    }
+
+    /// Forgets what was spent; says whether anything was.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
+    pub fn reset(&self) -> bool {
+        self.shared.counter.reset(ALL, self.time.now())
+    }
+
+    /// Puts another quota in force. What is spent stays spent: a token bucket's debt is counted in
+    /// permits of the new quota, at most its burst; a window keeps its count.
+    ///
+    /// # Errors
+    ///
+    /// If the quota cannot be counted; the old one stays.
+    pub fn set_limit(&self, quota: Quota) -> Result<(), ConfigError> {
+        self.shared.set_limit(quota, self.time.now())
+    }
+}
+
+impl KeyedLimiter {
+    #[inline]
+    fn seat(&self, key: &Key<'_>) -> Seat {
+        Seat { quota: 0, hash: hash_of(&self.hasher, 0, [key.as_bytes()]) }
+    }
+
+    /// Takes one permit of `key`, or none.
+    pub fn try_acquire<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
+        self.try_acquire_many(key, 1)
+    }
+
+    /// Takes `cost` permits of `key`, or none. Zero is always allowed and reports.
+    #[inline]
+    pub fn try_acquire_many<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.shared.acquire(self.seat(&key.into()), self.time.now(), cost)
+    }
+
+    /// What [`try_acquire_many`](Self::try_acquire_many) would say; takes nothing.
+    pub fn peek<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.shared.counter.peek(self.seat(&key.into()), self.time.now(), cost)
+    }
+
+    /// Forgets what `key` spent; says whether anything was known of it.
+    pub fn reset<'k>(&self, key: impl Into<Key<'k>>) -> bool {
+        self.shared.counter.reset(self.seat(&key.into()), self.time.now())
+    }
+
+    /// Puts another quota in force, for every key. What is spent stays spent, as with
+    /// [`Limiter::set_limit`]. Walks through all keys kept.
+    ///
+    /// # Errors
+    ///
+    /// If the quota cannot be counted; the old one stays.
+    pub fn set_limit(&self, quota: Quota) -> Result<(), ConfigError> {
+        self.shared.set_limit(quota, self.time.now())
+    }
+
+    /// How many keys hold state now; those that are idle do not. Walks through all keys kept.
+    #[must_use]
+    pub fn tracked_keys(&self) -> u64 {
+        self.shared.counter.tracked(self.time.now())
+    }
+}
+
+/// The seeded hash of a key: its parts, lengths first, so that no two keys read the same; then which
+/// alternative of the rule's key yielded it.
+#[inline]
+pub(crate) fn hash_of<'p>(
+    hasher: &RandomState,
+    alternative: u8,
+    parts: impl IntoIterator<Item = &'p [u8]>,
+) -> u64 {
+    use std::hash::Hasher;
+    let mut state = hasher.build_hasher();
+    for part in parts {
+        state.write_u64(part.len() as u64);
+        state.write(part);
+    }
+    state.write_u8(alternative);
+    state.finish()
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for KeyedLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedLimiter").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+//! [`KeyWatch`]: does a rule's key tell callers apart?
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::{clock::Nanos, event::Fault};
+
+/// How long one key alone must be seen, and how often, before that is a fault.
+const ONE_KEY_NANOS: u64 = 60_000_000_000;
+const ONE_KEY_REQUESTS: u64 = 100;
+
+/// How many requests without a key, and none with one, are a fault.
+const NO_KEY_REQUESTS: u64 = 1_000;
+
+/// Watches the keys of one rule until a second key is seen; then costs one relaxed load a request.
+///
+/// All its accesses are relaxed: a race makes a warning come a request later.
+#[derive(Debug, Default)]
+pub(crate) struct KeyWatch {
+    settled: AtomicBool,
+    first: AtomicU64,
+    since: AtomicU64,
+    requests: AtomicU64,
+    missing: AtomicU64,
+}
+
+impl KeyWatch {
+    #[inline]
+    pub(crate) fn saw(&self, hash: u64, now: Nanos) -> Option<Fault> {
+        if self.settled.load(Ordering::Relaxed) { None } else { self.look(hash, now) }
+    }
+
+    #[cold]
+    fn look(&self, hash: u64, now: Nanos) -> Option<Fault> {
+        if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.since.store(now.get(), Ordering::Relaxed);
+            self.first.store(hash, Ordering::Relaxed);
+            return None;
+        }
+        let elapsed = now.get().saturating_sub(self.since.load(Ordering::Relaxed));
+        if self.first.load(Ordering::Relaxed) != hash {
+            self.settled.store(true, Ordering::Relaxed);
+        } else if elapsed >= ONE_KEY_NANOS
+            && self.requests.load(Ordering::Relaxed) >= ONE_KEY_REQUESTS
+        {
+            self.settled.store(true, Ordering::Relaxed);
+            return Some(Fault::OneKey);
+        }
+        None
+    }
+
+    pub(crate) fn missed(&self) -> Option<Fault> {
+        // Once a key was seen, requests without one are no fault.
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
+        (missing == NO_KEY_REQUESTS).then_some(Fault::NoKey)
+    }
+}

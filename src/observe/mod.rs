@@ -1,0 +1,95 @@
+//! Looking on: set-up faults, found once and told to observers and to `tracing`.
+
+mod key_watch;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+pub(crate) use self::key_watch::KeyWatch;
+use crate::event::{Admitted, Fault, Finished, Observer, Rejected, SetupFault};
+
+/// How many requests are looked at closely, for faults that show at once.
+const YOUTH: u32 = 1_000;
+
+/// Who is told, and what was told already.
+pub(crate) struct Watch {
+    observers: Box<[Arc<dyn Observer>]>,
+    /// Faults raised or silenced.
+    done: AtomicU32,
+    seen: AtomicU32,
+}
+
+impl Watch {
+    pub(crate) fn new(observers: Vec<Arc<dyn Observer>>, silenced: &[Fault]) -> Self {
+        let silenced = silenced.iter().fold(0, |bits, fault| bits | fault.bit());
+        Self {
+            observers: observers.into(),
+            done: AtomicU32::new(silenced),
+            seen: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether somebody wants to hear of requests.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        !self.observers.is_empty()
+    }
+
+    /// Whether this request is one of the first thousand; counts it.
+    #[inline]
+    pub(crate) fn is_young(&self) -> bool {
+        // Relaxed: a few requests more or less are looked at.
+        self.seen.load(Ordering::Relaxed) < YOUTH
+            && self.seen.fetch_add(1, Ordering::Relaxed) < YOUTH
+    }
+
+    /// Tells of a fault, the first time.
+    #[cold]
+    pub(crate) fn raise(&self, fault: Fault, rule: Option<&Arc<str>>) {
+        // Relaxed: whose bit it was first is all that matters.
+        if self.done.fetch_or(fault.bit(), Ordering::Relaxed) & fault.bit() != 0 {
+            return;
+        }
+        let fault = SetupFault { fault, rule: rule.cloned() };
+        #[cfg(feature = "tracing")]
+        tracing::warn!(target: "tower_sluice", code = fault.fault.code(), "{fault}");
+        for observer in &self.observers {
+            observer.fault(&fault);
+        }
+    }
+
+    /// Whether a fault was raised or silenced.
+    #[inline]
+    pub(crate) fn is_done(&self, fault: Fault) -> bool {
+        self.done.load(Ordering::Relaxed) & fault.bit() != 0
+    }
+
+    pub(crate) fn admitted(&self, admitted: &Admitted<'_>) {
+        for observer in &self.observers {
+            observer.admitted(admitted);
+        }
+    }
+
+    pub(crate) fn rejected(&self, rejected: &Rejected<'_>) {
+        for observer in &self.observers {
+            observer.rejected(rejected);
+        }
+    }
+
+    pub(crate) fn finished(&self, finished: &Finished) {
+        for observer in &self.observers {
+            observer.finished(finished);
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("observers", &self.observers.len()).finish_non_exhaustive()
+    }
+}

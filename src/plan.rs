@@ -1,0 +1,456 @@
+//! [`Plan`]: a layer's rules, checked and compiled, as they are met by requests.
+
+use std::{collections::HashSet, fmt, sync::Arc};
+
+use ahash::RandomState;
+use bytes::Bytes;
+use http::StatusCode;
+
+use crate::{
+    Algorithm, ConfigError, Missing, Quota, RejectionPolicy, Rule,
+    backend::{
+        Backend, LimiterId, LimiterSpec,
+        local::{Counter, Seat},
+    },
+    clock::{Nanos, Time},
+    event::Reason,
+    limiter::hash_of,
+    observe::KeyWatch,
+    request::{
+        cost::Cost,
+        head::Head,
+        key::{Found, KeyBy, KeySink},
+        matcher::Match,
+    },
+    response::problem,
+    rule::{Counting, SharedLimiter},
+};
+
+/// The most rules a layer may have: one bit each in a word.
+const MAX_RULES: usize = 64;
+
+/// A layer's rules, compiled.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) rules: Box<[Planned]>,
+    /// Whether a rule counts elsewhere, so that the others hold until it has answered.
+    pub(crate) has_remote: bool,
+}
+
+/// One rule, compiled.
+pub(crate) struct Planned {
+    pub(crate) name: Arc<str>,
+    matcher: Option<Match>,
+    cost: Cost,
+    pub(crate) key: Option<KeyBy>,
+    missing: Option<Missing>,
+    /// The quota of each alternative of the key.
+    quotas: Box<[u8]>,
+    hasher: RandomState,
+    pub(crate) count: Count,
+    pub(crate) status: StatusCode,
+    pub(crate) policy: RejectionPolicy,
+    pub(crate) spread: bool,
+    pub(crate) watch: KeyWatch,
+    /// The default body of a refusal by this rule alone.
+    pub(crate) body: Bytes,
+}
+
+/// Where a rule counts.
+pub(crate) enum Count {
+    Local(Arc<Counter>),
+    Remote(Remote),
+}
+
+/// A rule on a backend that is not this process's own.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) id: LimiterId,
+    spec: LimiterSpec,
+}
+
+/// Whose permits a request spends on a rule.
+pub(crate) enum Whose {
+    /// This key's, under this quota.
+    Of(Seat),
+    /// Nobody's: the rule does not apply.
+    Nobodys,
+    /// The request has no key and is refused for it.
+    Refused(StatusCode),
+}
+
+impl Planned {
+    #[inline]
+    pub(crate) fn applies(&self, head: &Head<'_>) -> bool {
+        match &self.matcher {
+            None => true,
+            // Where a route pattern cannot tell, the rule applies: a limit must not vanish.
+            Some(matcher) => matcher.decide(head).unwrap_or(true),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn cost(&self, head: &Head<'_>) -> u64 {
+        self.cost.of(head)
+    }
+
+    /// Whose permits the request spends; `found` is told of a key, or of none.
+    #[inline]
+    pub(crate) fn whose(&self, head: &Head<'_>) -> Whose {
+        let Some(key) = &self.key else { return Whose::Of(Seat { quota: 0, hash: 0 }) };
+        let mut sink = Hashing::new(&self.hasher);
+        match key.feed(head, &mut sink) {
+            Some(found) => Whose::Of(self.seat(found, sink)),
+            None => self.keyless(),
+        }
+    }
+
+    #[cold]
+    fn keyless(&self) -> Whose {
+        match self.missing {
+            // A key that no alternative has: parts of none, and a number above all alternatives.
+            Some(Missing::Shared) => {
+                Whose::Of(Seat { quota: 0, hash: hash_of(&self.hasher, u8::MAX, []) })
+            }
+            Some(Missing::Refuse(status)) => Whose::Refused(status),
+            // `build` refuses a key that may be missing without a choice.
+            Some(Missing::Skip) | None => Whose::Nobodys,
+        }
+    }
+
+    #[inline]
+    fn seat(&self, found: Found, sink: Hashing<'_>) -> Seat {
+        let quota = self.quotas.get(usize::from(found.alternative)).copied().unwrap_or(0);
+        Seat { quota: quota.into(), hash: sink.finish(found.alternative) }
+    }
+
+    /// The seat of a key that is named, not extracted.
+    pub(crate) fn seat_of<'p>(
+        &self,
+        alternative: u8,
+        parts: impl IntoIterator<Item = &'p [u8]>,
+    ) -> Seat {
+        let quota = self.quotas.get(usize::from(alternative)).copied().unwrap_or(0);
+        if self.key.is_none() {
+            return Seat { quota: 0, hash: 0 };
+        }
+        Seat { quota: quota.into(), hash: hash_of(&self.hasher, alternative, parts) }
+    }
+
+    /// The key's bytes for another backend: each part after its length, then the alternative.
+    pub(crate) fn key_bytes(&self, head: &Head<'_>) -> Encoded {
+        let mut encoded = Encoded::default();
+        if let Some(key) = &self.key {
+            match key.feed(head, &mut encoded) {
+                Some(found) => encoded.finish(found.alternative),
+                None => encoded.finish(u8::MAX),
+            }
+        }
+        encoded
+    }
+
+    /// Puts another quota in force.
+    pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+        match &self.count {
+            Count::Local(counter) => counter.set_limit(quota, now),
+            Count::Remote(remote) => {
+                let spec = remote.spec.renewed(quota, now, Some(remote.id))?;
+                remote.backend.register(&spec).map(|_| ())
+            }
+        }
+        .map_err(|error| error.of_rule(&self.name))
+    }
+}
+
+/// Hashes the parts of a key as they come.
+struct Hashing<'h> {
+    hasher: &'h RandomState,
+    state: ahash::AHasher,
+}
+
+impl<'h> Hashing<'h> {
+    #[inline]
+    fn new(hasher: &'h RandomState) -> Self {
+        use std::hash::BuildHasher;
+        Self { hasher, state: hasher.build_hasher() }
+    }
+
+    #[inline]
+    fn finish(mut self, alternative: u8) -> u64 {
+        use std::hash::Hasher;
+        self.state.write_u8(alternative);
+        self.state.finish()
+    }
+}
+
+impl KeySink for Hashing<'_> {
+    // As `hash_of` does it, so that a key named and a key extracted are the same.
+    #[inline]
+    fn part(&mut self, bytes: &[u8]) {
+        use std::hash::Hasher;
+        self.state.write_u64(bytes.len() as u64);
+        self.state.write(bytes);
+    }
+
+    fn clear(&mut self) {
+        *self = Self::new(self.hasher);
+    }
+}
+
+/// A key's bytes as other backends get them; on the stack up to 64.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Encoded(smallvec::SmallVec<[u8; 64]>);
+
+impl Encoded {
+    pub(crate) fn named<'p>(alternative: u8, parts: impl IntoIterator<Item = &'p [u8]>) -> Self {
+        let mut encoded = Self::default();
+        for part in parts {
+            encoded.part(part);
+        }
+        encoded.finish(alternative);
+        encoded
+    }
+
+    fn finish(&mut self, alternative: u8) {
+        self.0.push(alternative);
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl KeySink for Encoded {
+    fn part(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Plan {
+    /// Checks and compiles `rules`; backends are told of limiters only when all rules are right.
+    pub(crate) fn compile(rules: Vec<Rule>, defaults: &Defaults<'_>) -> Result<Self, ConfigError> {
+        if rules.len() > MAX_RULES {
+            return Err(ConfigError::new("rules", rules.len(), "must be at most 64 in one layer"));
+        }
+        let mut names = HashSet::new();
+        for rule in &rules {
+            check(rule, defaults).map_err(|error| error.of_rule(&rule.name))?;
+            if !names.insert(Arc::clone(&rule.name)) {
+                return Err(ConfigError::new(
+                    "name",
+                    format!("{:?}", rule.name),
+                    "two rules of one layer have this name",
+                )
+                .of_rule(&rule.name));
+            }
+        }
+        let rules = rules
+            .into_iter()
+            .map(|rule| {
+                let name = Arc::clone(&rule.name);
+                Planned::compile(rule, defaults).map_err(|error| error.of_rule(&name))
+            })
+            .collect::<Result<Box<[_]>, _>>()?;
+        let has_remote = rules.iter().any(|rule| matches!(rule.count, Count::Remote(_)));
+        for rule in &rules {
+            if has_remote && let Count::Local(counter) = &rule.count {
+                counter.may_hold();
+            }
+        }
+        Ok(Self { rules, has_remote })
+    }
+
+    pub(crate) fn rule(&self, name: &str) -> Option<&Planned> {
+        self.rules.iter().find(|rule| &*rule.name == name)
+    }
+}
+
+/// What a rule takes from its layer.
+pub(crate) struct Defaults<'l> {
+    pub(crate) time: &'l Time,
+    pub(crate) hasher: &'l RandomState,
+    pub(crate) policy: &'l RejectionPolicy,
+    pub(crate) backend: Option<&'l Arc<dyn Backend>>,
+}
+
+fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
+    let name = rule.name.as_bytes();
+    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
+    if !name.first().is_some_and(u8::is_ascii_alphabetic)
+        || name.len() > 64
+        || !name.iter().all(legal)
+    {
+        return Err(ConfigError::new(
+            "name",
+            format!("{:?}", rule.name),
+            "must be a letter followed by at most 63 letters, digits, '_', '.' or '-'",
+        ));
+    }
+    if !rule.status.is_client_error() && !rule.status.is_server_error() {
+        return Err(ConfigError::new(
+            "status",
+            rule.status,
+            "must be an error status (4xx or 5xx)",
+        ));
+    }
+    if let Some(matcher) = &rule.matcher {
+        matcher.validate()?;
+    }
+    match (&rule.key, rule.missing) {
+        (Some(key), missing) => {
+            key.validate()?;
+            if missing.is_none() && !key.is_total() {
+                return Err(ConfigError::new(
+                    "missing",
+                    format!("not set, and the key ({}) can be missing", key.describe()),
+                    "choose .or(another key), .missing(Missing::Skip), .missing(Missing::Shared) or \
+                     .missing(Missing::Refuse(status))",
+                ));
+            }
+            if let Some(Missing::Refuse(status)) = missing
+                && !status.is_client_error()
+                && !status.is_server_error()
+            {
+                return Err(ConfigError::new(
+                    "missing",
+                    format!("Refuse({status})"),
+                    "must be an error status (4xx or 5xx)",
+                ));
+            }
+        }
+        (None, Some(missing)) => {
+            let value = format!("{missing:?}");
+            return Err(ConfigError::new("missing", value, "the rule has no key that could miss"));
+        }
+        (None, None) => {}
+    }
+    if let Counting::Shared(limiter) = &rule.counting {
+        let (time, keyed) = match limiter {
+            SharedLimiter::Keyed(limiter) => (&limiter.time, true),
+            SharedLimiter::Unkeyed(limiter) => (&limiter.time, false),
+        };
+        if !time.is_same_as(defaults.time) {
+            return Err(ConfigError::new(
+                "clock",
+                format!("{:?}", defaults.time),
+                format!("the limiter reads another clock ({time:?}); give both the same"),
+            ));
+        }
+        if keyed != rule.key.is_some() {
+            let (value, reason) = if keyed {
+                ("not set", "the limiter counts per key; say whose with .key(..)")
+            } else {
+                ("set", "the limiter has no keys; build it with keyed_limiter()")
+            };
+            return Err(ConfigError::new("key", value, reason));
+        }
+        if rule.key.as_ref().is_some_and(|key| key.factors().iter().any(|factor| *factor != 1)) {
+            return Err(ConfigError::new(
+                "key",
+                "relaxed(..)",
+                "a limiter that is shared has one quota; relax a rule of its own instead",
+            ));
+        }
+        if rule.backend.is_some() {
+            return Err(ConfigError::new(
+                "backend",
+                "set",
+                "the limiter counts where it was built; remove .backend(..)",
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Planned {
+    fn compile(rule: Rule, defaults: &Defaults<'_>) -> Result<Self, ConfigError> {
+        let all_factors = rule.key.as_ref().map_or_else(|| vec![1], KeyBy::factors);
+        let mut factors: Vec<u64> = Vec::new();
+        let quotas = all_factors
+            .iter()
+            .map(|factor| {
+                let known = factors.iter().position(|known| known == factor);
+                known.unwrap_or_else(|| {
+                    factors.push(*factor);
+                    factors.len() - 1
+                }) as u8 // At most sixteen alternatives.
+            })
+            .collect();
+        let (count, hasher) = match rule.counting {
+            Counting::Shared(SharedLimiter::Unkeyed(limiter)) => {
+                (Count::Local(limiter.shared.counter), defaults.hasher.clone())
+            }
+            Counting::Shared(SharedLimiter::Keyed(limiter)) => {
+                (Count::Local(limiter.shared.counter), limiter.hasher)
+            }
+            Counting::Own(algorithm) => {
+                let spec =
+                    spec(&rule.name, algorithm, &factors, &rule.key, rule.max_keys, defaults)?;
+                let backend = rule.backend.as_ref().or(defaults.backend);
+                let count = match backend {
+                    None => Count::Local(Arc::new(Counter::new(&spec)?)),
+                    Some(backend) => {
+                        let id = backend.register(&spec)?;
+                        Count::Remote(Remote { backend: Arc::clone(backend), id, spec })
+                    }
+                };
+                (count, defaults.hasher.clone())
+            }
+        };
+        let body = problem::body(rule.status, Reason::Quota, [&*rule.name]);
+        Ok(Self {
+            spread: rule.spread.unwrap_or(rule.key.is_none()),
+            policy: rule.policy.unwrap_or_else(|| defaults.policy.clone()),
+            watch: KeyWatch::default(),
+            name: rule.name,
+            matcher: rule.matcher,
+            cost: rule.cost,
+            key: rule.key,
+            missing: rule.missing,
+            status: rule.status,
+            quotas,
+            hasher,
+            count,
+            body,
+        })
+    }
+
+    pub(crate) fn wants_route(&self) -> bool {
+        self.matcher.as_ref().is_some_and(Match::wants_route)
+            || self.key.as_ref().is_some_and(KeyBy::wants_route)
+    }
+}
+
+fn spec(
+    name: &Arc<str>,
+    algorithm: Algorithm,
+    factors: &[u64],
+    key: &Option<KeyBy>,
+    max_keys: u64,
+    defaults: &Defaults<'_>,
+) -> Result<LimiterSpec, ConfigError> {
+    let quotas = factors.iter().map(|factor| algorithm.quota().relaxed(*factor));
+    Ok(LimiterSpec {
+        name: Arc::clone(name),
+        algorithm,
+        quotas: quotas.collect::<Result<_, _>>()?,
+        factors: factors.to_vec(),
+        keyed: key.is_some(),
+        max_keys,
+        utc_at_zero: defaults.time.utc_at_zero(),
+        now: defaults.time.now(),
+        replaces: None,
+    })
+}
+
+impl fmt::Debug for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planned").field("name", &self.name).finish_non_exhaustive()
+    }
+}

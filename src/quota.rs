@@ -1,0 +1,217 @@
+//! [`Quota`]: how much is allowed per period, and at once.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use crate::ConfigError;
+
+/// Permits per period, plus the burst: the most that may pass at one instant after idleness.
+///
+/// The burst defaults to the permits of one period, at least 1. Nothing is checked until a rule or
+/// limiter is built; parsing checks the text.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::Quota;
+///
+/// let quota: Quota = "5/min burst 10".parse()?;
+/// assert_eq!(quota, Quota::new(5, Duration::from_secs(60)).burst(10));
+/// assert_eq!("0.2/s".parse::<Quota>()?, Quota::new(1, Duration::from_secs(5)).burst(1));
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quota {
+    permits: u64,
+    period: Duration,
+    burst: Option<u64>,
+}
+
+impl Quota {
+    /// `permits` per `period`.
+    #[must_use]
+    pub const fn new(permits: u64, period: Duration) -> Self {
+        Self { permits, period, burst: None }
+    }
+
+    /// `permits` per second.
+    #[must_use]
+    pub const fn per_second(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(1))
+    }
+
+    /// `permits` per minute.
+    #[must_use]
+    pub const fn per_minute(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(60))
+    }
+
+    /// `permits` per hour.
+    #[must_use]
+    pub const fn per_hour(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(3_600))
+    }
+
+    /// `permits` per day of 86,400 seconds.
+    #[must_use]
+    pub const fn per_day(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(86_400))
+    }
+
+    /// Sets the burst. Default: the permits of one period, at least 1.
+    #[must_use]
+    pub const fn burst(mut self, permits: u64) -> Self {
+        self.burst = Some(permits);
+        self
+    }
+
+    /// Permits per [`period`](Self::period).
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits
+    }
+
+    /// The period.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// The burst in force: as set, else the permits of one period.
+    #[must_use]
+    pub const fn max_burst(&self) -> u64 {
+        match self.burst {
+            Some(burst) => burst,
+            None => self.permits,
+        }
+    }
+
+    /// The burst as set.
+    pub(crate) const fn burst_setting(&self) -> Option<u64> {
+        self.burst
+    }
+
+    /// Permits and burst times `factor`; an overflow is an error, not a wrap.
+    pub(crate) fn relaxed(&self, factor: u64) -> Result<Self, ConfigError> {
+        let times = |field, n: u64| {
+            n.checked_mul(factor)
+                .ok_or_else(|| ConfigError::new(field, n, format!("relaxed({factor}) overflows")))
+        };
+        Ok(Self {
+            permits: times("permits", self.permits)?,
+            period: self.period,
+            burst: self.burst.map(|burst| times("burst", burst)).transpose()?,
+        })
+    }
+
+    /// Checks what holds for every algorithm and gives (permits, period in nanoseconds, burst).
+    pub(crate) fn checked(&self) -> Result<(u64, u64, u64), ConfigError> {
+        if self.permits == 0 {
+            return Err(ConfigError::new("permits", 0, "must be at least 1"));
+        }
+        if self.period.is_zero() {
+            return Err(ConfigError::new("period", "0s", "must be longer than zero"));
+        }
+        let period = u64::try_from(self.period.as_nanos()).map_err(|_| {
+            ConfigError::new("period", format!("{:?}", self.period), "must be at most 584 years")
+        })?;
+        if self.max_burst() == 0 {
+            return Err(ConfigError::new("burst", 0, "must be at least 1"));
+        }
+        Ok((self.permits, period, self.max_burst()))
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} per {:?} burst {}", self.permits, self.period, self.max_burst())
+    }
+}
+
+impl FromStr for Quota {
+    type Err = ConfigError;
+
+    /// Reads `NUMBER/PERIOD` or `NUMBER/PERIOD burst NUMBER`.
+    ///
+    /// The first number may have a decimal fraction of up to nine digits. The period is a unit (`ns`,
+    /// `us`, `ms`, `s`, `min`, `h`, `d`, or `second`, `minute`, `hour`, `day`), with a whole number
+    /// before it if wanted: `100/10s`. A bare number is no period.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let error = |reason| ConfigError::new("quota", format!("{text:?}"), reason);
+        let mut words = text.split_whitespace();
+        let rate = words.next().ok_or_else(|| error("is empty; write \"100/s\""))?;
+        let burst = match (words.next(), words.next(), words.next()) {
+            (None, ..) => None,
+            (Some("burst"), Some(number), None) => Some(
+                number.parse().map_err(|_| error("the burst must be a whole number of permits"))?,
+            ),
+            _ => return Err(error("expected \"NUMBER/PERIOD\" or \"NUMBER/PERIOD burst NUMBER\"")),
+        };
+        let (number, unit) = rate
+            .split_once('/')
+            .ok_or_else(|| error("has no period; write \"100/s\" or \"5/min\""))?;
+        let (permits, scale) = decimal(number).ok_or_else(|| {
+            error("the number of permits must be a decimal number with at most nine decimals")
+        })?;
+        let period = period(unit).ok_or_else(|| {
+            error("the period must be a unit (ns, us, ms, s, min, h, d), as in \"/s\" or \"/10s\"")
+        })?;
+        if permits == 0 {
+            return Err(error("the number of permits must be above zero"));
+        }
+        if period.is_zero() {
+            return Err(error("the period must be longer than zero"));
+        }
+        // 1.5/s is 15 in 10 s, then shortened to 3 in 2 s.
+        let nanos = period.as_nanos() * u128::from(scale);
+        let common = gcd(u128::from(permits), nanos);
+        let shortened = nanos / common;
+        let whole = u64::try_from(shortened).map_err(|_| error("the period is too long"))?;
+        let quota = if scale == 1 {
+            Self::new(permits, period)
+        } else {
+            Self::new(permits / common as u64, Duration::from_nanos(whole))
+        };
+        Ok(quota.burst(burst.unwrap_or((permits / scale).max(1))))
+    }
+}
+
+/// A decimal number as (digits without the point, power of ten below them).
+fn decimal(text: &str) -> Option<(u64, u64)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
+        return None;
+    }
+    if text.contains('.') && fraction.is_empty() {
+        return None;
+    }
+    // At most nine decimals, so the power fits.
+    let scale = 10_u64.pow(fraction.len() as u32);
+    let whole: u64 = whole.parse().ok()?;
+    let fraction: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    Some((whole.checked_mul(scale)?.checked_add(fraction)?, scale))
+}
+
+fn period(text: &str) -> Option<Duration> {
+    let letters = text.find(|c: char| !c.is_ascii_digit())?;
+    let (count, unit) = text.split_at(letters);
+    let count: u64 = if count.is_empty() { 1 } else { count.parse().ok()? };
+    let nanos: u64 = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" | "sec" | "second" => 1_000_000_000,
+        "m" | "min" | "minute" => 60_000_000_000,
+        "h" | "hour" => 3_600_000_000_000,
+        "d" | "day" => 86_400_000_000_000,
+        _ => return None,
+    };
+    count.checked_mul(nanos).map(Duration::from_nanos)
+}
+
+/// The greatest common divisor.
+pub(crate) fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

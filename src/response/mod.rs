@@ -1,0 +1,63 @@
+//! What is sent instead of the inner service's answer.
+
+pub(crate) mod problem;
+pub(crate) mod retry_after;
+
+use axum_core::body::Body;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+
+/// The response headers a browser's script may read only if CORS exposes them.
+///
+/// Put the CORS layer outside the limiter, so that refusals carry its headers too, and expose these:
+///
+/// ```
+/// use tower_http::cors::CorsLayer;
+/// use tower_sluice::{RateLimitLayer, Rule, TokenBucket, exposed_headers};
+///
+/// let limit = RateLimitLayer::builder()
+///     .rule(Rule::new("orders", TokenBucket::per_second(500)))
+///     .build()?;
+/// let cors = CorsLayer::new().expose_headers(exposed_headers());
+/// let app: axum::Router = axum::Router::new()
+///     .layer(limit)
+///     .layer(cors); // added last, so outside
+/// # let _ = app;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
+#[must_use]
+pub fn exposed_headers() -> [HeaderName; 1] {
+    [header::RETRY_AFTER]
+}
+
+/// A refusal's status, wait and body.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) retry_after_secs: Option<u64>,
+    pub(crate) body: Bytes,
+}
+
+impl Refusal {
+    /// The default answer: problem details, not to be stored.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, problem::MEDIA_TYPE);
+        add_fields(&mut response, self.retry_after_secs);
+        response
+    }
+}
+
+/// Adds our fields where they are absent.
+pub(crate) fn add_fields(response: &mut Response<Body>, retry_after_secs: Option<u64>) {
+    let headers = response.headers_mut();
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    if let Some(seconds) = retry_after_secs
+        && !headers.contains_key(header::RETRY_AFTER)
+    {
+        headers.insert(header::RETRY_AFTER, retry_after::value(seconds));
+    }
+}

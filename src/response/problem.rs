@@ -1,0 +1,67 @@
+//! Problem details (RFC 9457), with the types of the RateLimit fields draft.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+
+use crate::event::Reason;
+
+/// The body's media type.
+pub(crate) const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// The body of a refusal by `rules`, whose names need no escaping.
+pub(crate) fn body<'a>(
+    status: StatusCode,
+    reason: Reason,
+    rules: impl IntoIterator<Item = &'a str>,
+) -> Bytes {
+    let kind = match reason {
+        Reason::Quota | Reason::Never => {
+            "https://iana.org/assignments/http-problem-types#quota-exceeded"
+        }
+        Reason::Backend => {
+            "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+        }
+        Reason::MissingKey => "about:blank",
+    };
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let detail = match reason {
+        Reason::Quota => "The quota is spent for now; try again after the time in Retry-After.",
+        Reason::Never => "The request costs more than the limit allows at any time.",
+        Reason::MissingKey => "The request does not say whose quota it should count against.",
+        Reason::Backend => "The service cannot tell at present whether the quota allows this.",
+    };
+    let mut text = String::with_capacity(320);
+    let _ = write!(
+        text,
+        r#"{{"type":"{kind}","title":"{title}","status":{},"detail":"{detail}","reason":"{}","violated-policies":["#,
+        status.as_u16(),
+        reason.as_str(),
+    );
+    for (i, rule) in rules.into_iter().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        let _ = write!(text, r#"{comma}"{rule}""#);
+    }
+    text.push_str("]}");
+    Bytes::from(text.into_boxed_str().into_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn body_is_the_documented_one() {
+        let body = body(StatusCode::TOO_MANY_REQUESTS, Reason::Quota, ["min", "day"]);
+        assert_eq!(
+            std::str::from_utf8(&body).unwrap(),
+            concat!(
+                r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+                r#""title":"Too Many Requests","status":429,"#,
+                r#""detail":"The quota is spent for now; try again after the time in Retry-After.","#,
+                r#""reason":"quota","violated-policies":["min","day"]}"#,
+            )
+        );
+    }
+}

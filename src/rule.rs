@@ -1,0 +1,244 @@
+//! [`Rule`]: a named algorithm, counted per key, for the requests it applies to.
+
+use std::{fmt, sync::Arc};
+
+use http::StatusCode;
+
+use crate::{
+    Algorithm, KeyedLimiter, Limiter, RejectionPolicy,
+    backend::Backend,
+    limiter::DEFAULT_MAX_KEYS,
+    request::{
+        cost::Cost,
+        head::Head,
+        key::{KeyBy, KeyExtractor},
+        matcher::{self, Match, Matcher},
+    },
+};
+
+/// One limit of a layer.
+///
+/// | setting | default |
+/// | --- | --- |
+/// | [`key`](Self::key) | none: all its requests count together |
+/// | [`missing`](Self::missing) | none: a key that can be missing needs it |
+/// | [`when`](Self::when), [`matching`](Self::matching) | every request |
+/// | [`cost`](Self::cost), [`cost_fn`](Self::cost_fn) | 1 |
+/// | [`status`](Self::status) | 429 |
+/// | [`rejection`](Self::rejection), [`backend`](Self::backend) | the layer's |
+/// | [`spread`](Self::spread) | on without a key, off with one |
+/// | [`max_keys`](Self::max_keys) | 131,072 |
+///
+/// ```
+/// use tower_sluice::{Missing, Rule, TokenBucket, key, matcher};
+///
+/// let logins = Rule::new("logins", TokenBucket::per_minute(5))
+///     .key(key::header("x-user-id").or(key::client_ip().relaxed(10)))
+///     .matching(matcher::path("/login"));
+/// let exports = Rule::new("exports", TokenBucket::per_hour(100))
+///     .key(key::header("x-tenant"))
+///     .missing(Missing::Skip)
+///     .cost_fn(|head| if head.path().ends_with(".zip") { 10 } else { 1 });
+/// # let _ = (logins, exports);
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Rule {
+    pub(crate) name: Arc<str>,
+    pub(crate) counting: Counting,
+    pub(crate) key: Option<KeyBy>,
+    pub(crate) missing: Option<Missing>,
+    pub(crate) matcher: Option<Match>,
+    pub(crate) cost: Cost,
+    pub(crate) status: StatusCode,
+    pub(crate) policy: Option<RejectionPolicy>,
+    pub(crate) spread: Option<bool>,
+    pub(crate) max_keys: u64,
+    pub(crate) backend: Option<Arc<dyn Backend>>,
+}
+
+/// What a rule counts with.
+#[derive(Clone)]
+pub(crate) enum Counting {
+    /// State of its own.
+    Own(Algorithm),
+    /// State it shares with whoever holds the limiter.
+    Shared(SharedLimiter),
+}
+
+/// A limiter that a rule shares with others; see [`Rule::on`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SharedLimiter {
+    /// Counted per key.
+    Keyed(KeyedLimiter),
+    /// All together.
+    Unkeyed(Limiter),
+}
+
+impl From<Limiter> for SharedLimiter {
+    fn from(limiter: Limiter) -> Self {
+        Self::Unkeyed(limiter)
+    }
+}
+
+impl From<KeyedLimiter> for SharedLimiter {
+    fn from(limiter: KeyedLimiter) -> Self {
+        Self::Keyed(limiter)
+    }
+}
+
+/// What a rule does with a request that has no key.
+///
+/// There is no default: each choice is wrong for somebody, so a rule whose key can be missing says which.
+///
+/// ```
+/// use http::StatusCode;
+/// use tower_sluice::{Missing, Rule, TokenBucket, key};
+///
+/// let rule = Rule::new("api", TokenBucket::per_second(10))
+///     .key(key::header("x-api-key"))
+///     .missing(Missing::Refuse(StatusCode::UNAUTHORIZED));
+/// # let _ = rule;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// All requests without a key count together.
+    Shared,
+    /// The rule does not apply.
+    Skip,
+    /// The request is refused with this status, and nothing is charged.
+    Refuse(StatusCode),
+}
+
+impl Rule {
+    /// A rule with state of its own.
+    ///
+    /// Its name is told to callers, logs and metrics: `[A-Za-z][A-Za-z0-9_.-]{0,63}`, checked when the
+    /// layer is built, as everything else.
+    pub fn new(name: impl Into<String>, algorithm: impl Into<Algorithm>) -> Self {
+        Self::counted(Arc::from(name.into()), Counting::Own(algorithm.into()))
+    }
+
+    /// A rule that counts with a limiter others hold too: another layer, a client, a job. It has the
+    /// limiter's name. The layer must use the limiter's clock, or `build` says so.
+    ///
+    /// A rule with a key needs a [`KeyedLimiter`], a rule without one a [`Limiter`].
+    ///
+    /// ```
+    /// use tower_sluice::{RateLimitLayer, Rule, TokenBucket};
+    ///
+    /// let database = TokenBucket::per_second(200).limiter().name("database").build()?;
+    /// let reads = RateLimitLayer::builder().rule(Rule::on(database.clone())).build()?;
+    /// let writes = RateLimitLayer::builder().rule(Rule::on(database.clone()).cost(5)).build()?;
+    /// # let _ = (reads, writes);
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    pub fn on(limiter: impl Into<SharedLimiter>) -> Self {
+        let limiter = limiter.into();
+        let name = match &limiter {
+            SharedLimiter::Keyed(limiter) => &limiter.shared.name,
+            SharedLimiter::Unkeyed(limiter) => &limiter.shared.name,
+        };
+        Self::counted(Arc::clone(name), Counting::Shared(limiter))
+    }
+
+    fn counted(name: Arc<str>, counting: Counting) -> Self {
+        Self {
+            name,
+            counting,
+            key: None,
+            missing: None,
+            matcher: None,
+            cost: Cost::from(1),
+            status: StatusCode::TOO_MANY_REQUESTS,
+            policy: None,
+            spread: None,
+            max_keys: DEFAULT_MAX_KEYS,
+            backend: None,
+        }
+    }
+
+    /// Counts per key. See the [`key`](crate::key) module for the keys there are.
+    pub fn key(mut self, key: impl KeyExtractor) -> Self {
+        self.key = Some(key.boxed());
+        self
+    }
+
+    /// Sets what becomes of a request without a key.
+    pub fn missing(mut self, missing: Missing) -> Self {
+        self.missing = Some(missing);
+        self
+    }
+
+    /// Applies the rule only to requests for which `applies` is true. Several conditions must all hold.
+    pub fn when(self, applies: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.matching(matcher::from_fn(applies))
+    }
+
+    /// Applies the rule only to requests that match. Several conditions must all hold.
+    pub fn matching(mut self, matcher: impl Matcher) -> Self {
+        let matcher = matcher.boxed();
+        self.matcher = Some(match self.matcher {
+            Some(earlier) => earlier.and(matcher),
+            None => matcher,
+        });
+        self
+    }
+
+    /// Sets the permits a request costs. Zero is always allowed and spends nothing.
+    pub fn cost(mut self, cost: impl Into<Cost>) -> Self {
+        self.cost = cost.into();
+        self
+    }
+
+    /// Computes the permits a request costs from its head. A cost above the limit is refused for good,
+    /// without `Retry-After`.
+    pub fn cost_fn(self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.cost(Cost::from_fn(cost))
+    }
+
+    /// Sets the status of this rule's refusals: an error status. Default: 429.
+    pub fn status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Sets how this rule's refusals are answered. Default: as the layer says.
+    pub fn rejection(mut self, policy: RejectionPolicy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// Sets whether `Retry-After` is spread: 0 to a fifth of it, at least a second, is added at random so
+    /// that many who heard the same answer do not return together. Default: on without a key, off
+    /// with one.
+    pub fn spread(mut self, on: bool) -> Self {
+        self.spread = Some(on);
+        self
+    }
+
+    /// Sets how many keys are kept at most, at 32 bytes each for every quota the key may have (see
+    /// `relaxed`). Default: 131,072. When all are live, newcomers share overflow buckets and SL-KEYS says so.
+    pub fn max_keys(mut self, keys: u64) -> Self {
+        self.max_keys = keys;
+        self
+    }
+
+    /// Counts on another backend. Default: the layer's, which is in this process.
+    pub fn backend(mut self, backend: impl Backend) -> Self {
+        self.backend = Some(Arc::new(backend));
+        self
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule")
+            .field("name", &self.name)
+            .field("key", &self.key)
+            .field("missing", &self.missing)
+            .finish_non_exhaustive()
+    }
+}

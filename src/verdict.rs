@@ -1,0 +1,364 @@
+//! What becomes of a request: an [`Outcome`] of admission turned into what the service does.
+
+use std::{sync::Arc, time::Duration};
+
+use axum_core::body::Body;
+use http::{Extensions, Response, StatusCode};
+use smallvec::SmallVec;
+
+use crate::{
+    BackendError, Decision, Head, Rejection,
+    admission::{Asked, Decided, Outcome},
+    backend::local::Seat,
+    clock::{BoxFuture, Nanos},
+    core::Core,
+    decision::RuleDecision,
+    event::{self, Admitted, Fault, Finished, Reason, Rejected},
+    plan::Count,
+    request::key::{RouteState, has_forwarding_header, peer, route_state},
+    response::{Refusal, problem, retry_after},
+};
+
+/// What the service does with a request, now or once it is known.
+pub(crate) enum Judged {
+    Now(Verdict),
+    Later(BoxFuture<'static, Outcome>),
+}
+
+/// What the service does with a request.
+pub(crate) enum Verdict {
+    /// Forwards it; the escort, if any, goes with it.
+    Pass(Option<Box<Escort>>),
+    /// Answers it.
+    Refuse(Refused),
+}
+
+/// An answer. The common one is numbers only and becomes a response when it is sent, so that a future
+/// that may refuse is hardly larger than one that may not.
+pub(crate) enum Refused {
+    Plain { rule: u16, retry_after_secs: u64 },
+    Built(Box<Response<Body>>),
+}
+
+/// Why a request is refused, and by which rule first.
+struct Cause<'e> {
+    first: u16,
+    reason: Reason,
+    status: StatusCode,
+    wait: Option<Duration>,
+    error: Option<&'e BackendError>,
+}
+
+/// What an admitted request takes along where somebody wants to know more.
+pub(crate) struct Escort {
+    core: Arc<Core>,
+    started: Nanos,
+    /// For the extensions of request and response.
+    pub(crate) decisions: Option<Decisions>,
+    /// Whether an answer other than 404 shows that the route was hidden from the layer.
+    unmatched: bool,
+    /// Whether the answer has no body that could be cut short.
+    bodiless: bool,
+}
+
+/// The decisions of all rules that applied to an admitted request; in the extensions of the request and
+/// of its response where [`expose_decision`](crate::RateLimitLayerBuilder::expose_decision) asks for it.
+#[derive(Clone, Debug)]
+pub struct Decisions(SmallVec<[RuleDecision; 2]>);
+
+impl Decisions {
+    /// In the order the rules are written.
+    #[must_use]
+    pub fn as_slice(&self) -> &[RuleDecision] {
+        &self.0
+    }
+}
+
+impl Core {
+    /// Judges a request. Apart from the body, nothing here depends on the inner service.
+    #[inline]
+    pub(crate) fn judge(self: &Arc<Self>, head: &Head<'_>, young: bool) -> Judged {
+        if self.is_exempt(head) {
+            return self.exempted();
+        }
+        let unmatched = young && self.look_at(head);
+        let now = self.time.now();
+        if let [rule] = &*self.plan.rules
+            && !self.is_careful()
+        {
+            return match self.decide_one(rule, head, now) {
+                None if !unmatched => Judged::Now(Verdict::Pass(None)),
+                None => Judged::Now(Verdict::Pass(Some(self.escort(head, now, None, unmatched)))),
+                Some(outcome) => Judged::Now(self.conclude(head, outcome, now, unmatched)),
+            };
+        }
+        match self.decide_all(head, now) {
+            Decided::Now(outcome) => Judged::Now(self.conclude(head, outcome, now, unmatched)),
+            Decided::Later(outcome) => Judged::Later(outcome),
+        }
+    }
+
+    /// Judges a request whose outcome has come.
+    pub(crate) fn judge_late(self: &Arc<Self>, head: &Head<'_>, outcome: Outcome) -> Verdict {
+        self.conclude(head, outcome, self.time.now(), false)
+    }
+
+    /// Whether more than the verdict of rules in this process is wanted.
+    #[inline]
+    fn is_careful(&self) -> bool {
+        self.plan.has_remote || self.expose_decision || self.watch.is_observed()
+    }
+
+    #[cold]
+    fn exempted(&self) -> Judged {
+        self.watch.admitted(&Admitted { decisions: &[], exempt: true });
+        Judged::Now(Verdict::Pass(None))
+    }
+
+    /// Looks for set-up faults that one of the first requests shows; says whether the route is wanted and
+    /// nothing matched.
+    #[cold]
+    fn look_at(&self, head: &Head<'_>) -> bool {
+        if self.wants_peer {
+            if peer(head).is_none() {
+                self.watch.raise(Fault::Peer, None);
+            }
+            if !self.knows_proxy && has_forwarding_header(head) {
+                self.watch.raise(Fault::Proxy, None);
+            }
+        }
+        if self.wants_route {
+            match route_state(head) {
+                RouteState::Matched => {}
+                RouteState::Unmatched => return !self.watch.is_done(Fault::Route),
+                RouteState::Outside => self.watch.raise(Fault::Route, None),
+            }
+        }
+        false
+    }
+
+    /// Whether this layer has seen the request before; marks it.
+    #[cold]
+    pub(crate) fn mark(self: &Arc<Self>, extensions: &mut Extensions) {
+        let id = Arc::as_ptr(self).addr();
+        match extensions.get_mut::<Passed>() {
+            Some(passed) if passed.0.contains(&id) => self.watch.raise(Fault::Twice, None),
+            Some(passed) => passed.0.push(id),
+            None => {
+                extensions.insert(Passed(smallvec::smallvec![id]));
+            }
+        }
+    }
+
+    #[inline]
+    fn conclude(
+        self: &Arc<Self>,
+        head: &Head<'_>,
+        outcome: Outcome,
+        now: Nanos,
+        unmatched: bool,
+    ) -> Verdict {
+        match outcome {
+            Outcome::Admitted(asked) => {
+                if !unmatched && !self.expose_decision && !self.watch.is_observed() {
+                    return Verdict::Pass(None);
+                }
+                let decisions = Decisions(self.decisions(&asked, now));
+                self.watch.admitted(&Admitted { decisions: &decisions.0, exempt: false });
+                let decisions = self.expose_decision.then_some(decisions);
+                Verdict::Pass(Some(self.escort(head, now, decisions, unmatched)))
+            }
+            Outcome::Denied(denied) => Verdict::Refuse(self.denied(head, &denied)),
+            Outcome::Keyless(rule, status) => Verdict::Refuse(self.refuse(
+                head,
+                &Cause { first: rule, reason: Reason::MissingKey, status, wait: None, error: None },
+                &[],
+            )),
+            Outcome::Failed(rule, error) => Verdict::Refuse(self.refuse(
+                head,
+                &Cause {
+                    first: rule,
+                    reason: Reason::Backend,
+                    // Nothing becomes unlimited because its counter is away.
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    wait: Some(Duration::from_secs(1)),
+                    error: Some(&error),
+                },
+                &[],
+            )),
+        }
+    }
+
+    fn escort(
+        self: &Arc<Self>,
+        head: &Head<'_>,
+        started: Nanos,
+        decisions: Option<Decisions>,
+        unmatched: bool,
+    ) -> Box<Escort> {
+        let bodiless = head.method() == http::Method::HEAD;
+        Box::new(Escort { core: Arc::clone(self), started, decisions, unmatched, bodiless })
+    }
+
+    /// What the rules say after their charges.
+    fn decisions(&self, asked: &[Asked], now: Nanos) -> SmallVec<[RuleDecision; 2]> {
+        let decision = |asked: &Asked| {
+            let rule = &self.plan.rules[usize::from(asked.rule)];
+            let of = |seat: Seat| match &rule.count {
+                Count::Local(counter) => Some(counter.peek(seat, now, 0)),
+                Count::Remote(_) => None,
+            };
+            RuleDecision::new(Arc::clone(&rule.name), of(asked.seat))
+        };
+        asked.iter().map(decision).collect()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn denied(&self, head: &Head<'_>, denied: &[(u16, Decision)]) -> Refused {
+        let first = denied.first().map_or(0, |(rule, _)| *rule);
+        let rule = &self.plan.rules[usize::from(first)];
+        let never = denied.iter().any(|(_, decision)| decision.is_never());
+        let reason = if never { Reason::Never } else { Reason::Quota };
+        // The longest wait is the hint, so that who obeys is not refused by the next rule.
+        let wait = denied.iter().filter_map(|(_, decision)| decision.retry_after()).max();
+        let wait = wait.filter(|_| !never);
+        if let ([_], Some(wait)) = (denied, wait)
+            && rule.policy.is_default()
+            && !self.expose_rejection
+            && !self.watch.is_observed()
+        {
+            return Refused::Plain {
+                rule: first,
+                retry_after_secs: self.seconds(rule.spread, wait),
+            };
+        }
+        let status = rule.status;
+        self.refuse(head, &Cause { first, reason, status, wait, error: None }, denied)
+    }
+
+    fn seconds(&self, spread: bool, wait: Duration) -> u64 {
+        let seconds = retry_after::seconds(wait);
+        if !spread {
+            return seconds;
+        }
+        retry_after::spread(seconds, self.random.hash_one(self.time.now()))
+    }
+
+    /// The whole rejection, told to whoever wants it.
+    #[cold]
+    fn refuse(&self, head: &Head<'_>, cause: &Cause<'_>, denied: &[(u16, Decision)]) -> Refused {
+        let Cause { first, reason, status, wait, error } = *cause;
+        let name = |rule: u16| Arc::clone(&self.plan.rules[usize::from(rule)].name);
+        let rule = &self.plan.rules[usize::from(first)];
+        let rules = if denied.is_empty() {
+            smallvec::smallvec![RuleDecision::new(name(first), None)]
+        } else {
+            let decision = |(rule, decision): &(u16, Decision)| {
+                RuleDecision::new(name(*rule), Some(*decision))
+            };
+            denied.iter().map(decision).collect()
+        };
+        let spread = rule.spread || reason == Reason::Backend;
+        let retry_after_secs = wait.map(|wait| self.seconds(spread, wait));
+        let rejection = Rejection { reason, status, retry_after: wait, retry_after_secs, rules };
+        let mut response = rule.policy.answer(&rejection, head).unwrap_or_else(|| {
+            let names = rejection.rules.iter().map(RuleDecision::rule);
+            Refusal { status, retry_after_secs, body: problem::body(status, reason, names) }
+                .into_response()
+        });
+        self.watch.rejected(&Rejected {
+            decisions: &rejection.rules,
+            reason,
+            status: response.status().as_u16(),
+            error,
+        });
+        if self.expose_rejection {
+            response.extensions_mut().insert(rejection);
+        }
+        Refused::Built(Box::new(response))
+    }
+}
+
+impl Refused {
+    pub(crate) fn into_response(self, core: &Core) -> Response<Body> {
+        match self {
+            Self::Plain { rule, retry_after_secs } => {
+                let rule = &core.plan.rules[usize::from(rule)];
+                Refusal {
+                    status: rule.status,
+                    retry_after_secs: Some(retry_after_secs),
+                    body: rule.body.clone(),
+                }
+                .into_response()
+            }
+            Self::Built(response) => *response,
+        }
+    }
+}
+
+impl Escort {
+    /// The inner service has answered with this head; what is left waits for the body's end.
+    pub(crate) fn answered<R>(self, response: &mut Response<R>) -> Option<Farewell> {
+        if let Some(decisions) = self.decisions.clone() {
+            response.extensions_mut().insert(decisions);
+        }
+        if self.unmatched && response.status() != StatusCode::NOT_FOUND {
+            self.core.watch.raise(Fault::Route, None);
+        }
+        let bodiless = self.bodiless;
+        let mut farewell = self.farewell()?;
+        farewell.status = response.status().as_u16();
+        if bodiless {
+            farewell.completed();
+        }
+        Some(farewell)
+    }
+
+    /// The inner service has failed.
+    pub(crate) fn failed(self) {
+        if let Some(mut farewell) = self.farewell() {
+            farewell.outcome = event::Outcome::Failed;
+        }
+    }
+
+    fn farewell(self) -> Option<Farewell> {
+        let Self { core, started, .. } = self;
+        core.watch.is_observed().then_some(Farewell {
+            core,
+            started,
+            status: 0,
+            outcome: event::Outcome::Dropped,
+        })
+    }
+}
+
+/// Tells observers, when it is dropped, how an admitted request ended.
+#[derive(Debug)]
+pub(crate) struct Farewell {
+    core: Arc<Core>,
+    started: Nanos,
+    status: u16,
+    outcome: event::Outcome,
+}
+
+impl Farewell {
+    pub(crate) fn completed(&mut self) {
+        self.outcome = event::Outcome::Completed(self.status);
+    }
+
+    pub(crate) fn failed(&mut self) {
+        self.outcome = event::Outcome::Failed;
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let elapsed = self.core.time.now().since(self.started).into();
+        self.core.watch.finished(&Finished { elapsed, outcome: self.outcome });
+    }
+}
+
+/// The layers a request has passed, by address; in the extensions of the first requests only.
+#[derive(Clone)]
+struct Passed(SmallVec<[usize; 2]>);
