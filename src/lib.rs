@@ -31,8 +31,8 @@
 //!
 //! - A [`RateLimitLayer`] holds rules and all their state. It can be stored, cloned and returned; clones
 //!   and the services it makes share one count.
-//! - A [`Rule`] is an [algorithm](algorithm) with a quota, counted per [key](key), for the requests that
-//!   [match](matcher), at a [cost](Cost).
+//! - A [`Rule`] is an [`algorithm`] with a quota, counted per [`key`], for the requests that a
+//!   [`matcher`] picks, at a [cost](Cost).
 //! - A request is charged by all rules that apply, or by none.
 //! - A refusal is a response, never an error: see [`RejectionPolicy`].
 //! - A [`Handle`] looks at the counts and changes limits while the layer serves.

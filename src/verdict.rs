@@ -8,13 +8,11 @@ use smallvec::SmallVec;
 
 use crate::{
     BackendError, Decision, Head, Rejection,
-    admission::{Asked, Decided, Outcome},
-    backend::local::Seat,
+    admission::{Decided, Outcome},
     clock::{BoxFuture, Nanos},
     core::Core,
     decision::RuleDecision,
     event::{self, Admitted, Fault, Finished, Reason, Rejected},
-    plan::Count,
     request::key::{RouteState, has_forwarding_header, peer, route_state},
     response::{Refusal, problem, retry_after},
 };
@@ -106,7 +104,7 @@ impl Core {
     /// Whether more than the verdict of rules in this process is wanted.
     #[inline]
     fn is_careful(&self) -> bool {
-        self.plan.has_remote || self.expose_decision || self.watch.is_observed()
+        self.plan.has_remote || self.is_curious()
     }
 
     #[cold]
@@ -159,11 +157,11 @@ impl Core {
         unmatched: bool,
     ) -> Verdict {
         match outcome {
-            Outcome::Admitted(asked) => {
-                if !unmatched && !self.expose_decision && !self.watch.is_observed() {
-                    return Verdict::Pass(None);
-                }
-                let decisions = Decisions(self.decisions(&asked, now));
+            Outcome::Admitted(_) if !unmatched && !self.is_curious() => Verdict::Pass(None),
+            Outcome::Admitted(mut said) => {
+                said.sort_by_key(|(rule, _)| *rule);
+                let decision = |(rule, decision)| self.said_by(rule, Some(decision));
+                let decisions = Decisions(said.into_iter().map(decision).collect());
                 self.watch.admitted(&Admitted { decisions: &decisions.0, exempt: false });
                 let decisions = self.expose_decision.then_some(decisions);
                 Verdict::Pass(Some(self.escort(head, now, decisions, unmatched)))
@@ -200,17 +198,8 @@ impl Core {
         Box::new(Escort { core: Arc::clone(self), started, decisions, unmatched, bodiless })
     }
 
-    /// What the rules say after their charges.
-    fn decisions(&self, asked: &[Asked], now: Nanos) -> SmallVec<[RuleDecision; 2]> {
-        let decision = |asked: &Asked| {
-            let rule = &self.plan.rules[usize::from(asked.rule)];
-            let of = |seat: Seat| match &rule.count {
-                Count::Local(counter) => Some(counter.peek(seat, now, 0)),
-                Count::Remote(_) => None,
-            };
-            RuleDecision::new(Arc::clone(&rule.name), of(asked.seat))
-        };
-        asked.iter().map(decision).collect()
+    fn said_by(&self, rule: u16, decision: Option<Decision>) -> RuleDecision {
+        RuleDecision::new(Arc::clone(&self.plan.rules[usize::from(rule)].name), decision)
     }
 
     #[cold]
@@ -249,15 +238,11 @@ impl Core {
     #[cold]
     fn refuse(&self, head: &Head<'_>, cause: &Cause<'_>, denied: &[(u16, Decision)]) -> Refused {
         let Cause { first, reason, status, wait, error } = *cause;
-        let name = |rule: u16| Arc::clone(&self.plan.rules[usize::from(rule)].name);
         let rule = &self.plan.rules[usize::from(first)];
         let rules = if denied.is_empty() {
-            smallvec::smallvec![RuleDecision::new(name(first), None)]
+            smallvec::smallvec![self.said_by(first, None)]
         } else {
-            let decision = |(rule, decision): &(u16, Decision)| {
-                RuleDecision::new(name(*rule), Some(*decision))
-            };
-            denied.iter().map(decision).collect()
+            denied.iter().map(|(rule, decision)| self.said_by(*rule, Some(*decision))).collect()
         };
         let spread = rule.spread || reason == Reason::Backend;
         let retry_after_secs = wait.map(|wait| self.seconds(spread, wait));
