@@ -233,13 +233,14 @@ impl Core {
 
     #[inline]
     fn saw(&self, rule: &Planned, counter: &Counter, seat: Seat, now: Nanos) {
-        if rule.key.is_some() {
-            if let Some(fault) = rule.watch.saw(seat.hash, now) {
-                self.watch.raise(fault, Some(&rule.name));
-            }
-            if counter.has_overflowed() {
-                self.watch.raise(crate::event::Fault::Keys, Some(&rule.name));
-            }
+        if rule.key.is_none() {
+            return;
+        }
+        let fault = rule.watch.saw(seat.hash, now);
+        let fault =
+            if counter.has_overflowed() { rule.watch.overflowed().or(fault) } else { fault };
+        if let Some(fault) = fault {
+            self.watch.raise(fault, Some(&rule.name));
         }
     }
 

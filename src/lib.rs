@@ -8,8 +8,8 @@
 //!
 //! # async fn create_order() {}
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
-//! // Writes: 500/s in all, 10/s per user, and ten times that per address, which may be a whole office.
-//! // What does not fit gets a 429 with Retry-After.
+//! // Writes: 500/s in all, 10/s per user, and ten times that per address,
+//! // which may be a whole office. What does not fit gets a 429 with Retry-After.
 //! let writes = RateLimitLayer::builder()
 //!     .rule(Rule::new("orders", TokenBucket::per_second(500).burst(750)))
 //!     .rule(Rule::new("per-user", TokenBucket::per_second(10).burst(20))
@@ -141,18 +141,21 @@ mod service;
 mod sync;
 mod verdict;
 
+#[doc(inline)]
 pub use crate::{
     algorithm::{Algorithm, FixedWindow, StartLevel, TokenBucket},
     backend::Backend,
     clock::{ManualClock, TokioClock},
+    event::Observer,
+    limiter::{KeyedLimiter, Limiter},
+};
+pub use crate::{
     decision::{Decision, RuleDecision},
     error::{BackendError, BackendErrorKind, ConfigError},
-    event::Observer,
     future::ResponseFuture,
     handle::{Handle, HandleError, RuleKey},
     identity::Key,
     layer::{KeepBodyLayer, RateLimitLayer, RateLimitLayerBuilder},
-    limiter::{KeyedLimiter, Limiter},
     quota::Quota,
     rejection::{Rejection, RejectionPolicy},
     request::{cost::Cost, head::Head, key, matcher},

@@ -21,6 +21,7 @@ pub(crate) struct KeyWatch {
     since: AtomicU64,
     requests: AtomicU64,
     missing: AtomicU64,
+    overflowed: AtomicBool,
 }
 
 impl KeyWatch {
@@ -46,6 +47,15 @@ impl KeyWatch {
             return Some(Fault::OneKey);
         }
         None
+    }
+
+    /// The rule's keys have had to share overflow buckets.
+    #[cold]
+    pub(crate) fn overflowed(&self) -> Option<Fault> {
+        // Read first, so that a flood of new keys does not write one line from all processors.
+        let told = self.overflowed.load(Ordering::Relaxed)
+            || self.overflowed.swap(true, Ordering::Relaxed);
+        (!told).then_some(Fault::Keys)
     }
 
     pub(crate) fn missed(&self) -> Option<Fault> {

@@ -167,7 +167,9 @@ impl Counter {
                     Charged::Made(made) => Ok(made),
                     Charged::Denied(decision) => Err(decision),
                     Charged::NoRoom => {
-                        self.overflowed.store(true, Ordering::Relaxed);
+                        if !self.has_overflowed() {
+                            self.overflowed.store(true, Ordering::Relaxed);
+                        }
                         overflow.charge(&ledger.quotas, hash, now, cost, held)
                     }
                 }
