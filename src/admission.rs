@@ -75,7 +75,7 @@ impl Core {
             }
         };
         let charged = counter.charge(seat, now, cost);
-        self.saw(rule, counter, seat, now);
+        self.saw(rule, seat, now);
         match charged {
             Ok(_) => None,
             Err(decision) => Some(Outcome::Denied(smallvec::smallvec![(0, decision)])),
@@ -101,11 +101,9 @@ impl Core {
                 }
             };
             let asked = Asked { rule: index, seat, cost: rule.cost(head) };
+            self.saw(rule, seat, now);
             match &rule.count {
-                Count::Local(counter) => {
-                    self.saw(rule, counter, seat, now);
-                    local.push(asked);
-                }
+                Count::Local(_) => local.push(asked),
                 Count::Remote(_) => remote.push(asked),
             }
         }
@@ -232,13 +230,15 @@ impl Core {
     }
 
     #[inline]
-    fn saw(&self, rule: &Planned, counter: &Counter, seat: Seat, now: Nanos) {
+    fn saw(&self, rule: &Planned, seat: Seat, now: Nanos) {
         if rule.key.is_none() {
             return;
         }
         let fault = rule.watch.saw(seat.hash, now);
-        let fault =
-            if counter.has_overflowed() { rule.watch.overflowed().or(fault) } else { fault };
+        let fault = match &rule.count {
+            Count::Local(counter) if counter.has_overflowed() => rule.watch.overflowed().or(fault),
+            _ => fault,
+        };
         if let Some(fault) = fault {
             self.watch.raise(fault, Some(&rule.name));
         }
