@@ -10,6 +10,9 @@
 pub(crate) mod fixed_window;
 pub(crate) mod token_bucket;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 pub use self::{
