@@ -13,10 +13,10 @@
 //! **`retry_after`** is the end of the window.
 //!
 //! **Resolution.** Start and count share the word, and starts are counted from a base that moves on once
-//! in a day or more. What is left for the start is exact to the nanosecond up to a limit of some 30,000;
-//! above that the start of a window that begins with a request is rounded down, to 64 ns for a limit of a
-//! million. A window is never longer than said and windows never overlap. A limit that would make this
-//! coarser than 1/64 of the window is refused when the rule is built.
+//! in a day or more. What is left for the start is exact to the nanosecond up to a limit of some 16,000 in
+//! at most six hours; above that the start of a window that begins with a request is rounded down, to 64 ns
+//! for a limit of a million. A window is never longer than said. A limit that would make this coarser than
+//! 1/64 of the window is refused when the rule is built.
 //!
 //! **Bytes per key:** 8, and 8 for the key's hash.
 
@@ -90,36 +90,27 @@ impl FixedWindow {
         if let Some(burst) = self.quota.burst_setting().filter(|burst| *burst != limit) {
             return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
         }
-        let count_bits = u64::BITS - limit.leading_zeros();
-        let too_many = || {
+        if !self.aligned && window.checked_mul(4).is_none() {
+            let period = format!("{:?}", self.quota.period());
+            return Err(ConfigError::new("period", period, "must be at most 146 years"));
+        }
+        let base = if self.aligned {
+            (epoch.utc_at_zero.as_nanos() % u128::from(window)) as u64
+        } else {
+            epoch.built.get()
+        };
+        let aligned = self.aligned;
+        let machine = Machine { aligned, limit, window, count_bits: 0, grain: 0, base };
+        machine.counting(bits(limit)).ok_or_else(|| {
             let reason = "is too many for a fixed window this short; use a token bucket";
             ConfigError::new("permits", limit, reason)
-        };
-        let start_bits = STATE_BITS.checked_sub(count_bits).ok_or_else(too_many)?;
-        if self.aligned {
-            // Windows are numbered from UTC zero; the clock's 64 bits of nanoseconds must fit.
-            let offset = (epoch.utc_at_zero.as_nanos() % u128::from(window)) as u64;
-            if u64::BITS - (u64::MAX / window).leading_zeros() >= start_bits {
-                return Err(too_many());
-            }
-            return Ok(Machine {
-                aligned: true,
-                limit,
-                window,
-                count_bits,
-                grain: 0,
-                base: offset,
-            });
-        }
-        // The base may stay for a day, and for four windows.
-        let span = window.checked_mul(4).ok_or_else(too_many)?.max(DAY);
-        let grain = (u64::BITS - span.leading_zeros()).saturating_sub(start_bits);
-        if window >> grain < 64 {
-            return Err(too_many());
-        }
-        let base = epoch.built.get();
-        Ok(Machine { aligned: false, limit, window, count_bits, grain, base })
+        })
     }
+}
+
+/// How many bits `n` takes.
+fn bits(n: u64) -> u32 {
+    u64::BITS - n.leading_zeros()
 }
 
 /// A day in nanoseconds.
@@ -145,6 +136,21 @@ struct Window {
 }
 
 impl Machine {
+    /// The same window with counts of so many bits, if what they leave is enough for its starts.
+    fn counting(self, count_bits: u32) -> Option<Self> {
+        let start_bits = STATE_BITS.checked_sub(count_bits)?;
+        if self.aligned {
+            // Windows are numbered from UTC zero; the clock's 64 bits of nanoseconds must fit.
+            let fits = bits(u64::MAX / self.window) < start_bits;
+            return fits.then_some(Self { count_bits, ..self });
+        }
+        // The base may stay for a day, and for four windows.
+        let span = self.window.saturating_mul(4).max(DAY);
+        let grain = bits(span).saturating_sub(start_bits);
+        let grains = self.window.checked_shr(grain)?;
+        (grains >= 64).then_some(Self { count_bits, grain, ..self })
+    }
+
     #[inline]
     fn start_at(&self, now: Nanos) -> u64 {
         if self.aligned {
@@ -183,7 +189,15 @@ impl Machine {
         if self.aligned {
             return self;
         }
-        Self { base: now.get().saturating_sub(self.window), ..self }
+        // No window is under way any more that an earlier, greater limit counted in.
+        let plain = self.counting(bits(self.limit)).unwrap_or(self);
+        Self { base: now.get().saturating_sub(self.window), ..plain }
+    }
+
+    /// The same window in place of `old`: counts above a lower limit still fit, for when it is raised
+    /// again while they last.
+    pub(super) fn succeeding(self, old: &Self) -> Self {
+        self.counting(self.count_bits.max(old.count_bits)).unwrap_or(self)
     }
 
     #[inline]
@@ -230,7 +244,9 @@ impl Machine {
     }
 
     pub(super) fn idle_word(&self, now: Nanos) -> u64 {
-        self.join(&Window { start: self.start_at(now), count: 0 })
+        // After long idleness the base is about to move, and now may not fit into a word.
+        let last = (1 << (STATE_BITS - self.count_bits)) - 1;
+        self.join(&Window { start: self.start_at(now).min(last), count: 0 })
     }
 
     pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {

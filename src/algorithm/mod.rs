@@ -10,6 +10,9 @@
 pub(crate) mod fixed_window;
 pub(crate) mod token_bucket;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 pub use self::{
@@ -157,11 +160,15 @@ impl Machine {
         on!(self, machine => machine.decide(state, now, 0, 0))
     }
 
-    /// This machine in place of `old`: every key's start level stays the one it had.
-    pub(crate) fn started_as(self, old: &Self, now: Nanos) -> Self {
+    /// This machine in place of `old`: every key's start level stays the one it had, and what was spent
+    /// under `old` fits into its words.
+    pub(crate) fn succeeding(self, old: &Self, now: Nanos) -> Self {
         match (self, old) {
             (Self::TokenBucket(new), Self::TokenBucket(old)) => {
                 Self::TokenBucket(new.started_as(old, now))
+            }
+            (Self::FixedWindow(new), Self::FixedWindow(old)) => {
+                Self::FixedWindow(new.succeeding(old))
             }
             (new, _) => new,
         }

@@ -7,10 +7,11 @@
 //! **State.** One word: the *theoretical arrival time*, the instant at which the bucket will be full
 //! again, counted in fractions of a token instead of nanoseconds. A token is a whole number of units
 //! and the clock's reading is converted to units at once, so any rational rate is exact and no error
-//! accumulates. Where the rate is at most 16 tokens per whole number of nanoseconds, which nearly every
-//! quota that people write is, the conversion is a multiplication and exact; else it is rounded by less
-//! than a nanosecond, or by as much as a burst of that size leaves room for. Units are counted from a
-//! base, which moves on once in a year or more.
+//! accumulates. Where the rate, as a fraction in lowest terms, is at most 1,024 tokens per so many
+//! nanoseconds, which nearly every quota that people write is, the conversion is a multiplication and
+//! exact; else it is rounded by less than a nanosecond, or by as much as a burst of that size leaves room
+//! for, and the last permit of a burst may come that much late. Units are counted from a base, which moves
+//! on once in a fortnight or more.
 //!
 //! **Promise.** In any interval `L` at most `burst + rate x L` is admitted: time is rounded up where a
 //! charge starts from an idle bucket and down where it is tested, so rounding never favours the caller.
@@ -123,28 +124,39 @@ impl TokenBucket {
         let by_shift = (0..=span.trailing_zeros()).find(|shift| span >> shift <= finest);
         let (mul, scale, unit) = match by_shift {
             Some(shift) => (mul, Scale::Shift(shift), span >> shift),
-            // `mul * finest` is at most 16 times the span, or `mul` itself, which is at most the span.
-            None => (mul * finest, Scale::Divide(span), finest),
+            None => {
+                let finest = finest.min(u64::MAX / mul);
+                (mul * finest, Scale::Divide(span), finest)
+            }
         };
         let capacity = burst * unit;
         let mut machine =
             Machine { mul, scale, unit, capacity, origin: 0, base: 0 }.rebased(epoch.built);
-        let missing = match self.start {
-            StartLevel::Full => 0.0,
-            StartLevel::Empty => 1.0,
-            StartLevel::Fraction(fraction) if (0.0..=1.0).contains(&fraction) => 1.0 - fraction,
+        let there = match self.start {
+            StartLevel::Full => capacity,
+            StartLevel::Empty => 0,
+            StartLevel::Fraction(fraction) if (0.0..=1.0).contains(&fraction) => {
+                share(burst, unit, fraction)
+            }
             StartLevel::Fraction(fraction) => {
                 return Err(ConfigError::new("start", fraction, "must be from 0.0 to 1.0"));
             }
         };
-        if missing > 0.0 {
-            // At most the capacity, which is far below 2^64.
-            let debt = (machine.capacity as f64 * missing).ceil() as u64;
-            // The base is the instant it is built at, so the debt is the state.
-            machine.origin = debt.min(machine.capacity);
-        }
+        // The base is the instant it is built at, so the debt is the state.
+        machine.origin = capacity.saturating_sub(there);
         Ok(machine)
     }
+}
+
+/// `fraction` of a burst in units; whole permits where it says so, up to the precision of a float.
+fn share(burst: u64, unit: u64, fraction: f64) -> u64 {
+    let permits = burst as f64 * fraction;
+    let nearest = permits.round();
+    if (permits - nearest).abs() <= permits * 4.0 * f64::EPSILON {
+        return (nearest as u64).saturating_mul(unit);
+    }
+    let whole = permits.floor();
+    (whole as u64).saturating_mul(unit).saturating_add(((permits - whole) * unit as f64) as u64)
 }
 
 impl From<Quota> for TokenBucket {
@@ -160,10 +172,10 @@ const MAX_CAPACITY: u64 = 1 << 59;
 const MAX_SPAN: u64 = 1 << 60;
 
 /// How many units a nanosecond may have.
-const FASTEST: u64 = 16;
+const FASTEST: u64 = 1_024;
 
 /// How many units after the base the next base is wanted.
-const HORIZON: u64 = 1 << 59;
+const HORIZON: u64 = 1 << 60;
 
 /// The greatest state.
 const MAX_STATE: u64 = (1 << 61) - 2;
@@ -282,7 +294,8 @@ impl Machine {
     }
 
     pub(super) fn idle_word(&self, now: Nanos) -> u64 {
-        self.floor(now)
+        // After long idleness the base is about to move, and now may not fit into a word.
+        self.floor(now).min(MAX_STATE)
     }
 
     pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {

@@ -279,7 +279,7 @@ impl Counter {
         let machines = machines(&renewed)?;
         for (ledger, machine) in self.ledgers.iter().zip(machines) {
             let old = ledger.quotas.present().machine;
-            ledger.replace(machine.rebased(now).started_as(&old, now), now);
+            ledger.replace(machine.rebased(now).succeeding(&old, now), now);
         }
         *spec = renewed;
         Ok(())
@@ -322,6 +322,8 @@ impl Ledger {
     /// Puts `machine` in force and converts all words; callers are serialised.
     fn replace(&self, machine: Machine, now: Nanos) {
         self.quotas.replace(machine);
+        // Before the walk: from here on nobody has to wait for its end to move the base.
+        self.expires.store(machine.expires().get(), Ordering::Relaxed);
         match &self.state {
             State::One(cell) => cell.convert(&self.quotas, now),
             State::Many { table, overflow } => {
@@ -329,7 +331,6 @@ impl Ledger {
                 overflow.convert(&self.quotas, now);
             }
         }
-        self.expires.store(machine.expires().get(), Ordering::Relaxed);
     }
 
     #[inline]

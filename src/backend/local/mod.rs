@@ -11,6 +11,9 @@ mod holds;
 mod overflow;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ahash::RandomState;
@@ -72,7 +75,14 @@ impl Local {
         let mut verdicts = SmallVec::<[Verdict; 8]>::new();
         let mut denied = false;
         for charge in charges {
-            let (counter, seat) = (self.counter(charge.limiter)?, self.seat(charge));
+            let counter = match self.counter(charge.limiter) {
+                Ok(counter) => counter,
+                Err(error) => {
+                    self.undo(now, &receipts);
+                    return Err(error);
+                }
+            };
+            let seat = self.seat(charge);
             let nothing = Receipt::new(charge.limiter, [0; 4]);
             let (decision, receipt) = if denied {
                 (counter.peek(seat, now, charge.cost), nothing)

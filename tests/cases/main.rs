@@ -1,0 +1,5 @@
+//! Faults that users of other rate limiters met, by the ids of `docs/cases.md`.
+
+mod arithmetic;
+mod memory;
+mod support_core;
