@@ -1,6 +1,12 @@
 //! An observer is told exactly once how each admitted request ended.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -11,6 +17,7 @@ use axum::{
     routing::get,
 };
 use bytes::Bytes;
+use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use tokio::sync::Notify;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -30,28 +37,24 @@ fn observed(limit: u64) -> (RateLimitLayer, Record) {
 }
 
 /// A body of these frames; `None` waits for ever.
-fn frames(frames: Vec<Option<Result<&'static str, &'static str>>>) -> Body {
-    Body::new(Frames(frames.into_iter()))
+fn frames(frames: &'static [Option<Result<&'static str, &'static str>>]) -> Body {
+    Body::new(Frames(frames))
 }
 
-struct Frames(std::vec::IntoIter<Option<Result<&'static str, &'static str>>>);
+struct Frames(&'static [Option<Result<&'static str, &'static str>>]);
 
 impl http_body::Body for Frames {
     type Data = Bytes;
     type Error = &'static str;
 
     fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, &'static str>>> {
-        match self.0.next() {
-            Some(None) => std::task::Poll::Pending,
-            Some(Some(frame)) => {
-                let frame = frame.map(|text| http_body::Frame::data(Bytes::from(text)));
-                std::task::Poll::Ready(Some(frame))
-            }
-            None => std::task::Poll::Ready(None),
-        }
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        let Some((first, rest)) = self.0.split_first() else { return Poll::Ready(None) };
+        let Some(frame) = first else { return Poll::Pending };
+        self.0 = rest;
+        Poll::Ready(Some(frame.map(|text| Frame::data(Bytes::from(text)))))
     }
 }
 
@@ -59,13 +62,13 @@ fn app(layer: RateLimitLayer) -> Router {
     Router::new()
         .route("/text", get(|| async { "text" }).head(|| async { "text" }))
         .route("/empty", get(|| async { StatusCode::NO_CONTENT }))
-        .route("/stream", get(|| async { frames(vec![Some(Ok("one")), Some(Ok("two"))]) }))
-        .route("/breaks", get(|| async { frames(vec![Some(Ok("one")), Some(Err("broken"))]) }))
-        .route("/stalls", get(|| async { frames(vec![Some(Ok("one")), None]) }))
+        .route("/stream", get(|| async { frames(&[Some(Ok("one")), Some(Ok("two"))]) }))
+        .route("/breaks", get(|| async { frames(&[Some(Ok("one")), Some(Err("broken"))]) }))
+        .route("/stalls", get(|| async { frames(&[Some(Ok("one")), None]) }))
         .route(
             "/sized",
             get(|| async {
-                ([("content-length", "6")], frames(vec![Some(Ok("one")), Some(Ok("two"))]))
+                ([("content-length", "6")], frames(&[Some(Ok("one")), Some(Ok("two"))]))
             }),
         )
         .route("/exempt", get(|| async {}))
@@ -113,8 +116,10 @@ async fn bodies_that_break_have_failed() {
         let (layer, record) = observed(100);
         let address = serve(app(layer)).await;
         let mut connection = Connection::open(address, wire).await;
-        let answer = connection.begin(request("/breaks")).await;
-        assert!(answer.into_body().collect().await.is_err());
+        // On HTTP/1.1 the head may not have been sent by then.
+        if let Ok(answer) = connection.try_begin(request("/breaks")).await {
+            assert!(answer.into_body().collect().await.is_err());
+        }
         assert_eq!(record.endings(1).await, [Outcome::Failed], "{wire:?}");
     }
 }

@@ -47,8 +47,8 @@ async fn the_default_refusal_is_exactly_these_bytes() {
          content-type: application/problem+json\r\n\
          cache-control: no-store\r\n\
          retry-after: 3600\r\n\
-         connection: close\r\n\
-         content-length: {}\r\n\r\n{BODY}",
+         content-length: {}\r\n\
+         connection: close\r\n\r\n{BODY}",
         BODY.len(),
     );
     assert_eq!(without_date(&raw(address, ask).await), expected);
@@ -69,8 +69,8 @@ async fn a_refused_head_has_the_same_fields_and_no_body() {
          content-type: application/problem+json\r\n\
          cache-control: no-store\r\n\
          retry-after: 3600\r\n\
-         connection: close\r\n\
-         content-length: {}\r\n\r\n",
+         content-length: {}\r\n\
+         connection: close\r\n\r\n",
         BODY.len(),
     );
     assert_eq!(without_date(&raw(address, ask).await), expected);
@@ -78,7 +78,9 @@ async fn a_refused_head_has_the_same_fields_and_no_body() {
 
 #[tokio::test]
 async fn a_refusal_on_http2_says_the_same_and_leaves_the_connection_alive() {
-    let app = Router::new().route("/a", get(|| async {})).route("/free", get(|| async {}));
+    let app = Router::new()
+        .route("/a", get(|| async {}).post(|| async {}))
+        .route("/free", get(|| async {}));
     let limited = RateLimitLayer::builder()
         .rule(
             Rule::new("hourly", FixedWindow::new(1, Duration::from_secs(3_600)))

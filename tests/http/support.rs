@@ -187,18 +187,25 @@ impl Connection {
     }
 
     /// Sends a request and gives the answer's head, its body still to be read.
-    pub(crate) async fn begin(&mut self, mut request: Request<Full<Bytes>>) -> Response<Incoming> {
+    pub(crate) async fn begin(&mut self, request: Request<Full<Bytes>>) -> Response<Incoming> {
+        self.try_begin(request).await.unwrap()
+    }
+
+    pub(crate) async fn try_begin(
+        &mut self,
+        mut request: Request<Full<Bytes>>,
+    ) -> hyper::Result<Response<Incoming>> {
         match self {
             Self::Http1(sender) => {
                 request.headers_mut().insert("host", "example".parse().unwrap());
-                sender.ready().await.unwrap();
-                sender.send_request(request).await.unwrap()
+                sender.ready().await?;
+                sender.send_request(request).await
             }
             Self::Http2(sender) => {
                 let uri = format!("http://example{}", request.uri());
                 *request.uri_mut() = uri.parse().unwrap();
-                sender.ready().await.unwrap();
-                sender.send_request(request).await.unwrap()
+                sender.ready().await?;
+                sender.send_request(request).await
             }
         }
     }
