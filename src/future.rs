@@ -170,8 +170,17 @@ where
                 self.request.extensions_mut().insert(decisions.clone());
             }
         }
-        ready!(self.inner.poll_ready(cx))?;
-        Poll::Ready(Ok(Verdict::Pass(self.escort.take())))
+        let ready = ready!(self.inner.poll_ready(cx));
+        let escort = self.escort.take();
+        match ready {
+            Ok(()) => Poll::Ready(Ok(Verdict::Pass(escort))),
+            Err(error) => {
+                if let Some(escort) = escort {
+                    escort.failed();
+                }
+                Poll::Ready(Err(error))
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum_core::body::Body;
-use http::{Extensions, Response, StatusCode};
+use http::{Extensions, HeaderMap, Response, StatusCode, header};
 use smallvec::SmallVec;
 
 use crate::{
@@ -47,10 +47,10 @@ struct Cause<'e> {
     error: Option<&'e BackendError>,
 }
 
-/// What an admitted request takes along where somebody wants to know more.
+/// What an admitted request takes along where somebody wants to know more. Dropped with the request, it
+/// tells of that.
 pub(crate) struct Escort {
-    core: Arc<Core>,
-    started: Nanos,
+    farewell: Farewell,
     /// For the extensions of request and response.
     pub(crate) decisions: Option<Decisions>,
     /// Whether an answer other than 404 shows that the route was hidden from the layer.
@@ -195,7 +195,14 @@ impl Core {
         unmatched: bool,
     ) -> Box<Escort> {
         let bodiless = head.method() == http::Method::HEAD;
-        Box::new(Escort { core: Arc::clone(self), started, decisions, unmatched, bodiless })
+        let farewell = Farewell {
+            core: Arc::clone(self),
+            started,
+            status: 0,
+            left: None,
+            outcome: event::Outcome::Dropped,
+        };
+        Box::new(Escort { farewell, decisions, unmatched, bodiless })
     }
 
     fn said_by(&self, rule: u16, decision: Option<Decision>) -> RuleDecision {
@@ -285,37 +292,31 @@ impl Refused {
 impl Escort {
     /// The inner service has answered with this head; what is left waits for the body's end.
     pub(crate) fn answered<R>(self, response: &mut Response<R>) -> Option<Farewell> {
-        if let Some(decisions) = self.decisions.clone() {
-            response.extensions_mut().insert(decisions);
+        let Self { mut farewell, decisions, unmatched, bodiless } = self;
+        if unmatched && response.status() != StatusCode::NOT_FOUND {
+            farewell.core.watch.raise(Fault::Route, None);
         }
-        if self.unmatched && response.status() != StatusCode::NOT_FOUND {
-            self.core.watch.raise(Fault::Route, None);
-        }
-        let bodiless = self.bodiless;
-        let mut farewell = self.farewell()?;
         farewell.status = response.status().as_u16();
         if bodiless {
             farewell.completed();
+        } else if let Some(length) = content_length(response.headers()) {
+            farewell.left = Some(length);
+            farewell.passed(0);
         }
-        Some(farewell)
+        if let Some(decisions) = decisions {
+            response.extensions_mut().insert(decisions);
+        }
+        farewell.core.watch.is_observed().then_some(farewell)
     }
 
     /// The inner service has failed.
-    pub(crate) fn failed(self) {
-        if let Some(mut farewell) = self.farewell() {
-            farewell.outcome = event::Outcome::Failed;
-        }
+    pub(crate) fn failed(mut self) {
+        self.farewell.failed();
     }
+}
 
-    fn farewell(self) -> Option<Farewell> {
-        let Self { core, started, .. } = self;
-        core.watch.is_observed().then_some(Farewell {
-            core,
-            started,
-            status: 0,
-            outcome: event::Outcome::Dropped,
-        })
-    }
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Tells observers, when it is dropped, how an admitted request ended.
@@ -324,6 +325,8 @@ pub(crate) struct Farewell {
     core: Arc<Core>,
     started: Nanos,
     status: u16,
+    /// Bytes the body has still to give, where its length was announced.
+    left: Option<u64>,
     outcome: event::Outcome,
 }
 
@@ -335,12 +338,24 @@ impl Farewell {
     pub(crate) fn failed(&mut self) {
         self.outcome = event::Outcome::Failed;
     }
+
+    /// The body gave so many bytes. A server asks no more of it than was announced.
+    pub(crate) fn passed(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(bytes as u64);
+            if *left == 0 {
+                self.completed();
+            }
+        }
+    }
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        let elapsed = self.core.time.now().since(self.started).into();
-        self.core.watch.finished(&Finished { elapsed, outcome: self.outcome });
+        if self.core.watch.is_observed() {
+            let elapsed = self.core.time.now().since(self.started).into();
+            self.core.watch.finished(&Finished { elapsed, outcome: self.outcome });
+        }
     }
 }
 
