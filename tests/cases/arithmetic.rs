@@ -36,7 +36,7 @@ fn ar_01_clock_stepped_backwards() {
         let clock = ManualClock::new();
         let one = limiter(algorithm, clock.clone());
         let many = keyed(algorithm, clock.clone(), None);
-        let mut call = |second: u32| {
+        let call = |second: u32| {
             clock.set(Nanos::ZERO + second * SECOND);
             let decision = one.try_acquire();
             assert_eq!(many.try_acquire("k"), decision);
