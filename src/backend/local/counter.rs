@@ -108,6 +108,15 @@ impl Counter {
         machine.decide(state, now, cost, self.held(ledger, seat, now))
     }
 
+    /// What a charge has left: the key need not be looked for again.
+    #[inline]
+    pub(crate) fn after(&self, seat: Seat, made: &Made, now: Nanos) -> Decision {
+        let ledger = self.ledger(seat.quota);
+        let present = ledger.quotas.present();
+        let state = present.state(made.new, now);
+        present.machine.decide(state, now, 0, self.held(ledger, seat, now))
+    }
+
     /// Whether a charge would be made; changes nothing.
     #[inline]
     pub(crate) fn fits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {

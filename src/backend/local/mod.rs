@@ -78,11 +78,11 @@ impl Local {
                 (counter.peek(seat, now, charge.cost), nothing)
             } else {
                 match counter.charge(seat, now, charge.cost) {
-                    Ok(Some(Made { place, old, new })) => {
-                        let words = [seat.quota as u64, place, old, new];
+                    Ok(Some(made)) => {
+                        let words = [seat.quota as u64, made.place, made.old, made.new];
                         let receipt = Receipt::new(charge.limiter, words);
                         receipts.push(receipt);
-                        (counter.peek(seat, now, 0), receipt)
+                        (counter.after(seat, &made, now), receipt)
                     }
                     Ok(None) => (counter.peek(seat, now, 0), nothing),
                     Err(decision) => (decision, nothing),
