@@ -22,7 +22,7 @@
 use std::time::Duration;
 
 use super::{Epoch, MACHINE_WORDS, Step, wait_until};
-use crate::{ConfigError, Decision, Quota, clock::Nanos, quota::gcd};
+use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level, quota::gcd};
 
 /// A token bucket: at most `burst + rate x L` permits in any interval `L`.
 ///
@@ -197,26 +197,33 @@ impl Machine {
 
     #[inline]
     fn floor(&self, now: Nanos) -> u64 {
-        let scaled = self.scaled(now);
-        let units = match self.scale {
-            Scale::Shift(shift) => scaled >> shift,
-            Scale::Divide(divisor) => scaled / u128::from(divisor),
-        };
-        // Beyond the horizon the base is about to move; until then no debt is older than this.
-        u64::try_from(units).unwrap_or(u64::MAX)
+        self.around(now).0
     }
 
     #[inline]
     fn ceil(&self, now: Nanos) -> u64 {
+        self.around(now).1
+    }
+
+    /// `now` in units, rounded down and up.
+    #[inline]
+    fn around(&self, now: Nanos) -> (u64, u64) {
         let scaled = self.scaled(now);
-        let units = match self.scale {
-            Scale::Shift(shift) => (scaled + ((1_u128 << shift) - 1)) >> shift,
-            Scale::Divide(divisor) => scaled.div_ceil(u128::from(divisor)),
+        let (units, is_whole) = match self.scale {
+            // A shift is below 64.
+            Scale::Shift(shift) => (scaled >> shift, scaled as u64 & ((1 << shift) - 1) == 0),
+            Scale::Divide(divisor) => {
+                let units = scaled / u128::from(divisor);
+                (units, units * u128::from(divisor) == scaled)
+            }
         };
-        u64::try_from(units).unwrap_or(u64::MAX)
+        // Beyond the horizon the base is about to move; until then no debt is older than this.
+        let floor = u64::try_from(units).unwrap_or(u64::MAX);
+        (floor, floor.saturating_add(u64::from(!is_whole)))
     }
 
     /// The first nanosecond at which `floor` is at least `units`.
+    #[inline]
     fn instant_of(&self, units: u64) -> u128 {
         let scale = match self.scale {
             Scale::Shift(shift) => 1_u128 << shift,
@@ -261,13 +268,13 @@ impl Machine {
 
     #[inline]
     pub(super) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
-        let (floor, cost) = (self.floor(now), self.units(cost));
+        let ((floor, ceil), cost) = (self.around(now), self.units(cost));
         let debt = self.debt(state, floor).saturating_add(self.units(held));
         if debt.saturating_add(cost) > self.capacity {
             return Step::Denied;
         }
         // A charge on an idle bucket starts at the next whole unit, so that no part of one is a gift.
-        let start = state.max(self.origin).max(self.ceil(now));
+        let start = state.max(self.origin).max(ceil);
         Step::To(start.saturating_add(cost).min(MAX_STATE))
     }
 
@@ -285,27 +292,31 @@ impl Machine {
         self.floor(now)
     }
 
+    #[inline]
     pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
         let floor = self.floor(now);
         let debt = self.debt(state, floor);
         let (held_units, cost_units) = (self.units(held), self.units(cost));
         let spent = debt.saturating_add(held_units);
-        let limit = self.capacity / self.unit;
-        let remaining = self.capacity.saturating_sub(spent) / self.unit;
         let reset_after = match debt {
-            0 => Duration::ZERO,
+            0 => Nanos::ZERO,
             _ => wait_until(self.instant_of(floor + debt), now),
         };
+        let level = Level {
+            capacity: self.capacity,
+            left: self.capacity.saturating_sub(spent),
+            unit: self.unit,
+            reset_after,
+        };
         if cost == 0 || spent.saturating_add(cost_units) <= self.capacity {
-            Decision::allowed(limit, remaining, reset_after)
-        } else if cost > limit {
-            Decision::never(limit, remaining, reset_after)
+            level.allowed()
+        } else if cost_units > self.capacity {
+            level.never()
         } else {
             // Above zero: without debt and holds the charge would fit. Where holds alone are in the
             // way, nobody knows when they end, and the least wait is said.
             let lacking = spent + cost_units - self.capacity;
-            let retry_after = wait_until(self.instant_of(floor + lacking.min(debt)), now);
-            Decision::denied(limit, remaining, retry_after, reset_after)
+            level.denied(wait_until(self.instant_of(floor + lacking.min(debt)), now))
         }
     }
 
