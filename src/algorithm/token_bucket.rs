@@ -122,9 +122,9 @@ impl TokenBucket {
         let finest = (finest.min(span.into()) as u64).min(MAX_CAPACITY / burst).max(1);
         let by_shift = (0..=span.trailing_zeros()).find(|shift| span >> shift <= finest);
         let (mul, scale, unit) = match by_shift {
-            Some(shift) => (mul, Scale::Shift(shift), span >> shift),
+            Some(shift) => (mul, SHIFT | u64::from(shift), span >> shift),
             // `mul * finest` is at most 16 times the span, or `mul` itself, which is at most the span.
-            None => (mul * finest, Scale::Divide(span), finest),
+            None => (mul * finest, span, finest),
         };
         let capacity = burst * unit;
         let mut machine =
@@ -173,7 +173,9 @@ const MAX_STATE: u64 = (1 << 61) - 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     mul: u64,
-    scale: Scale,
+    /// The divisor of the conversion; nearly every quota that people write needs none, and it is a
+    /// shift, with [`SHIFT`] set.
+    scale: u64,
     unit: u64,
     capacity: u64,
     /// What the state of a key never seen is taken to be; zero where buckets start full.
@@ -182,14 +184,16 @@ pub(crate) struct Machine {
     base: u64,
 }
 
-/// The divisor of the conversion: nearly every quota that people write needs none, a shift by zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    Shift(u32),
-    Divide(u64),
-}
+/// Tells a shift from a divisor, which is at most `MAX_SPAN`.
+const SHIFT: u64 = 1 << 63;
 
 impl Machine {
+    /// The conversion's shift, below 64: it was found among the trailing zeros of a word.
+    #[inline]
+    fn shift(&self) -> Option<u32> {
+        (self.scale & SHIFT != 0).then_some((self.scale & 63) as u32)
+    }
+
     #[inline]
     fn scaled(&self, now: Nanos) -> u128 {
         u128::from(now.get().saturating_sub(self.base)) * u128::from(self.mul)
@@ -209,12 +213,12 @@ impl Machine {
     #[inline]
     fn around(&self, now: Nanos) -> (u64, u64) {
         let scaled = self.scaled(now);
-        let (units, is_whole) = match self.scale {
-            // A shift is below 64.
-            Scale::Shift(shift) => (scaled >> shift, scaled as u64 & ((1 << shift) - 1) == 0),
-            Scale::Divide(divisor) => {
-                let units = scaled / u128::from(divisor);
-                (units, units * u128::from(divisor) == scaled)
+        let (units, is_whole) = match self.shift() {
+            Some(shift) => (scaled >> shift, scaled as u64 & ((1 << shift) - 1) == 0),
+            None => {
+                let divisor = u128::from(self.scale);
+                let units = scaled / divisor;
+                (units, units * divisor == scaled)
             }
         };
         // Beyond the horizon the base is about to move; until then no debt is older than this.
@@ -225,11 +229,10 @@ impl Machine {
     /// The first nanosecond at which `floor` is at least `units`.
     #[inline]
     fn instant_of(&self, units: u64) -> u128 {
-        let scale = match self.scale {
-            Scale::Shift(shift) => 1_u128 << shift,
-            Scale::Divide(divisor) => u128::from(divisor),
+        let units = match self.shift() {
+            Some(shift) => u128::from(units) << shift,
+            None => u128::from(units) * u128::from(self.scale),
         };
-        let units = u128::from(units) * scale;
         let nanos = match self.mul {
             // Spares a division of 128 bits.
             1 => units,
@@ -339,22 +342,12 @@ impl Machine {
     }
 
     pub(super) fn to_words(self) -> [u64; MACHINE_WORDS] {
-        let scale = match self.scale {
-            Scale::Shift(shift) => SHIFT | u64::from(shift),
-            Scale::Divide(divisor) => divisor,
-        };
-        [self.mul, scale, self.unit, self.capacity, self.origin, self.base]
+        [self.mul, self.scale, self.unit, self.capacity, self.origin, self.base]
     }
 
     #[inline]
     pub(super) fn from_words(words: [u64; MACHINE_WORDS]) -> Self {
         let [mul, scale, unit, capacity, origin, base] = words;
-        // A shift is at most 63: it was found among the trailing zeros of a word.
-        let shift = (scale & 63) as u32;
-        let scale = if scale & SHIFT == 0 { Scale::Divide(scale) } else { Scale::Shift(shift) };
         Self { mul, scale, unit, capacity, origin, base }
     }
 }
-
-/// Tells a shift from a divisor, which is at most `MAX_SPAN`.
-const SHIFT: u64 = 1 << 63;

@@ -72,6 +72,14 @@ impl Generations {
         Machine::from_words(self.is_window, words)
     }
 
+    /// The state of a word written under another tag than `to`. By tags, so that on the way that is
+    /// common a machine need not have an address.
+    #[cold]
+    #[inline(never)]
+    fn convert(&self, word: u64, to: u64, now: Nanos) -> u64 {
+        self.read(to).convert(&self.read(word >> STATE_BITS), word & STATE, now)
+    }
+
     fn write(&self, tag: u64, machine: Machine) {
         for (word, value) in self.ring[tag as usize % TAGS].iter().zip(machine.to_words()) {
             // Relaxed: published by the epoch.
@@ -88,13 +96,8 @@ impl Present<'_> {
         if word >> STATE_BITS == self.tag || state == 0 {
             state
         } else {
-            self.convert(word >> STATE_BITS, state, now)
+            self.all.convert(word, self.tag, now)
         }
-    }
-
-    #[cold]
-    fn convert(&self, tag: u64, state: u64, now: Nanos) -> u64 {
-        self.machine.convert(&self.all.read(tag), state, now)
     }
 
     /// The word for `state`.
