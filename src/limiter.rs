@@ -191,7 +191,7 @@ impl Shared {
         match self.counter.charge(seat, now, cost) {
             Ok(Some(made)) => self.counter.after(seat, &made, now),
             Ok(None) => self.counter.peek(seat, now, 0),
-            Err(denied) => denied,
+            Err(denied) => self.counter.explain(seat, denied, now, cost),
         }
     }
 

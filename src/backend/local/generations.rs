@@ -11,6 +11,7 @@
 //! the bits it read; each of the eight sweeps rewrites the word.
 
 use crate::{
+    Decision,
     algorithm::{MACHINE_WORDS, Machine, STATE_BITS},
     clock::Nanos,
     sync::{AtomicU64, Ordering},
@@ -35,6 +36,15 @@ pub(super) struct Present<'a> {
     pub(super) machine: Machine,
     tag: u64,
     all: &'a Generations,
+}
+
+/// A charge that did not fit: three words, from which the decision is worked out where it is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Denied {
+    state: u64,
+    held: u64,
+    /// Of the quota it did not fit, so that one that comes meanwhile cannot make it allowed.
+    tag: u64,
 }
 
 impl Generations {
@@ -62,6 +72,11 @@ impl Generations {
         self.write(epoch % TAGS as u64, machine);
         // Release pairs with the acquire in `present`.
         self.epoch.store(epoch, Ordering::Release);
+    }
+
+    /// What a charge of `cost` was told.
+    pub(super) fn explain(&self, denied: Denied, now: Nanos, cost: u64) -> Decision {
+        self.read(denied.tag).decide(denied.state, now, cost, denied.held)
     }
 
     #[inline]
@@ -98,6 +113,12 @@ impl Present<'_> {
         } else {
             self.all.convert(word, self.tag, now)
         }
+    }
+
+    /// A charge that does not fit in `state`, with `held` permits set aside.
+    #[inline]
+    pub(super) fn denied(&self, state: u64, held: u64) -> Denied {
+        Denied { state, held, tag: self.tag }
     }
 
     /// The word for `state`.

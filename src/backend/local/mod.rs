@@ -78,14 +78,14 @@ impl Local {
                 (counter.peek(seat, now, charge.cost), nothing)
             } else {
                 match counter.charge(seat, now, charge.cost) {
-                    Ok(Some(made)) => {
-                        let words = [seat.quota as u64, made.place, made.old, made.new];
+                    Ok(Some(Made { place, old, new })) => {
+                        let words = [seat.quota as u64, place, old, new];
                         let receipt = Receipt::new(charge.limiter, words);
                         receipts.push(receipt);
-                        (counter.after(seat, &made, now), receipt)
+                        (counter.peek(seat, now, 0), receipt)
                     }
                     Ok(None) => (counter.peek(seat, now, 0), nothing),
-                    Err(decision) => (decision, nothing),
+                    Err(denied) => (counter.explain(seat, denied, now, charge.cost), nothing),
                 }
             };
             denied |= !decision.is_allowed();
