@@ -78,7 +78,10 @@ impl Core {
         self.saw(rule, seat, now);
         match charged {
             Ok(_) => None,
-            Err(decision) => Some(Outcome::Denied(smallvec::smallvec![(0, decision)])),
+            Err(denied) => {
+                let decision = counter.explain(seat, denied, now, cost);
+                Some(Outcome::Denied(smallvec::smallvec![(0, decision)]))
+            }
         }
     }
 
@@ -153,7 +156,8 @@ impl Core {
             match counter.charge(asked.seat, now, asked.cost) {
                 Ok(Some(charge)) => made.push((counter, asked.seat.quota, charge)),
                 Ok(None) => {}
-                Err(decision) => {
+                Err(denied) => {
+                    let decision = counter.explain(asked.seat, denied, now, asked.cost);
                     for (counter, quota, charge) in made.iter().rev() {
                         counter.undo(*quota, charge, now);
                     }

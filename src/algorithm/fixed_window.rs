@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 use super::{Epoch, MACHINE_WORDS, STATE_BITS, Step, wait_until};
-use crate::{ConfigError, Decision, Quota, clock::Nanos};
+use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level};
 
 /// A fixed window: at most `limit` permits in each.
 ///
@@ -249,6 +249,7 @@ impl Machine {
         self.join(&Window { start: self.start_at(now).min(last), count: 0 })
     }
 
+    #[inline]
     pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
         let window = self.window_at(state, now);
         let spent = window.count.saturating_add(held);
@@ -256,16 +257,17 @@ impl Machine {
         // A clock that went back reads as if it had stayed: no wait is longer than a window.
         let present = if self.aligned { now } else { now.max(self.began(window.start)) };
         let left = wait_until(self.end_of(window.start), present);
-        let reset_after = if window.count == 0 { Duration::ZERO } else { left };
+        let reset_after = if window.count == 0 { Nanos::ZERO } else { left };
+        let level = Level { capacity: self.limit, left: remaining, unit: 1, reset_after };
         if cost == 0 || (cost <= self.limit && spent <= self.limit - cost) {
-            Decision::allowed(self.limit, remaining, reset_after)
+            level.allowed()
         } else if cost > self.limit {
-            Decision::never(self.limit, remaining, reset_after)
+            level.never()
         } else if window.count == 0 {
             // Only holds are in the way, and nobody knows when they end.
-            Decision::denied(self.limit, remaining, Duration::from_nanos(1), reset_after)
+            level.denied(Nanos::new(1))
         } else {
-            Decision::denied(self.limit, remaining, left, reset_after)
+            level.denied(left)
         }
     }
 

@@ -151,6 +151,7 @@ impl Machine {
     }
 
     /// What a charge of `cost` would get.
+    #[inline]
     pub(crate) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
         on!(self, machine => machine.decide(state, now, cost, held))
     }
@@ -218,7 +219,8 @@ impl Machine {
 
 /// `amount` of time units of the past as a wait from `now`; the least is one nanosecond, since what is
 /// denied now cannot be allowed now.
-pub(crate) fn wait_until(deadline: u128, now: Nanos) -> Duration {
+#[inline]
+pub(crate) fn wait_until(deadline: u128, now: Nanos) -> Nanos {
     let deadline = u64::try_from(deadline).unwrap_or(u64::MAX);
-    Duration::from_nanos(deadline.saturating_sub(now.get()).max(1))
+    Nanos::new(deadline.saturating_sub(now.get()).max(1))
 }

@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 use super::{Epoch, MACHINE_WORDS, Step, wait_until};
-use crate::{ConfigError, Decision, Quota, clock::Nanos, quota::gcd};
+use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level, quota::gcd};
 
 /// A token bucket: at most `burst + rate x L` permits in any interval `L`.
 ///
@@ -123,10 +123,11 @@ impl TokenBucket {
         let finest = (finest.min(span.into()) as u64).min(MAX_CAPACITY / burst).max(1);
         let by_shift = (0..=span.trailing_zeros()).find(|shift| span >> shift <= finest);
         let (mul, scale, unit) = match by_shift {
-            Some(shift) => (mul, Scale::Shift(shift), span >> shift),
+            Some(shift) => (mul, SHIFT | u64::from(shift), span >> shift),
             None => {
+                // Where a nanosecond has more units than a word can multiply by, fewer do.
                 let finest = finest.min(u64::MAX / mul);
-                (mul * finest, Scale::Divide(span), finest)
+                (mul * finest, span, finest)
             }
         };
         let capacity = burst * unit;
@@ -185,7 +186,9 @@ const MAX_STATE: u64 = (1 << 61) - 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     mul: u64,
-    scale: Scale,
+    /// The divisor of the conversion; nearly every quota that people write needs none, and it is a
+    /// shift, with [`SHIFT`] set.
+    scale: u64,
     unit: u64,
     capacity: u64,
     /// What the state of a key never seen is taken to be; zero where buckets start full.
@@ -194,14 +197,16 @@ pub(crate) struct Machine {
     base: u64,
 }
 
-/// The divisor of the conversion: nearly every quota that people write needs none, a shift by zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    Shift(u32),
-    Divide(u64),
-}
+/// Tells a shift from a divisor, which is at most `MAX_SPAN`.
+const SHIFT: u64 = 1 << 63;
 
 impl Machine {
+    /// The conversion's shift, below 64: it was found among the trailing zeros of a word.
+    #[inline]
+    fn shift(&self) -> Option<u32> {
+        (self.scale & SHIFT != 0).then_some((self.scale & 63) as u32)
+    }
+
     #[inline]
     fn scaled(&self, now: Nanos) -> u128 {
         u128::from(now.get().saturating_sub(self.base)) * u128::from(self.mul)
@@ -209,32 +214,38 @@ impl Machine {
 
     #[inline]
     fn floor(&self, now: Nanos) -> u64 {
-        let scaled = self.scaled(now);
-        let units = match self.scale {
-            Scale::Shift(shift) => scaled >> shift,
-            Scale::Divide(divisor) => scaled / u128::from(divisor),
-        };
-        // Beyond the horizon the base is about to move; until then no debt is older than this.
-        u64::try_from(units).unwrap_or(u64::MAX)
+        self.around(now).0
     }
 
     #[inline]
     fn ceil(&self, now: Nanos) -> u64 {
+        self.around(now).1
+    }
+
+    /// `now` in units, rounded down and up.
+    #[inline]
+    fn around(&self, now: Nanos) -> (u64, u64) {
         let scaled = self.scaled(now);
-        let units = match self.scale {
-            Scale::Shift(shift) => (scaled + ((1_u128 << shift) - 1)) >> shift,
-            Scale::Divide(divisor) => scaled.div_ceil(u128::from(divisor)),
+        let (units, is_whole) = match self.shift() {
+            Some(shift) => (scaled >> shift, scaled as u64 & ((1 << shift) - 1) == 0),
+            None => {
+                let divisor = u128::from(self.scale);
+                let units = scaled / divisor;
+                (units, units * divisor == scaled)
+            }
         };
-        u64::try_from(units).unwrap_or(u64::MAX)
+        // Beyond the horizon the base is about to move; until then no debt is older than this.
+        let floor = u64::try_from(units).unwrap_or(u64::MAX);
+        (floor, floor.saturating_add(u64::from(!is_whole)))
     }
 
     /// The first nanosecond at which `floor` is at least `units`.
+    #[inline]
     fn instant_of(&self, units: u64) -> u128 {
-        let scale = match self.scale {
-            Scale::Shift(shift) => 1_u128 << shift,
-            Scale::Divide(divisor) => u128::from(divisor),
+        let units = match self.shift() {
+            Some(shift) => u128::from(units) << shift,
+            None => u128::from(units) * u128::from(self.scale),
         };
-        let units = u128::from(units) * scale;
         let nanos = match self.mul {
             // Spares a division of 128 bits.
             1 => units,
@@ -273,13 +284,13 @@ impl Machine {
 
     #[inline]
     pub(super) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
-        let (floor, cost) = (self.floor(now), self.units(cost));
+        let ((floor, ceil), cost) = (self.around(now), self.units(cost));
         let debt = self.debt(state, floor).saturating_add(self.units(held));
         if debt.saturating_add(cost) > self.capacity {
             return Step::Denied;
         }
         // A charge on an idle bucket starts at the next whole unit, so that no part of one is a gift.
-        let start = state.max(self.origin).max(self.ceil(now));
+        let start = state.max(self.origin).max(ceil);
         Step::To(start.saturating_add(cost).min(MAX_STATE))
     }
 
@@ -298,27 +309,31 @@ impl Machine {
         self.floor(now).min(MAX_STATE)
     }
 
+    #[inline]
     pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
         let floor = self.floor(now);
         let debt = self.debt(state, floor);
         let (held_units, cost_units) = (self.units(held), self.units(cost));
         let spent = debt.saturating_add(held_units);
-        let limit = self.capacity / self.unit;
-        let remaining = self.capacity.saturating_sub(spent) / self.unit;
         let reset_after = match debt {
-            0 => Duration::ZERO,
+            0 => Nanos::ZERO,
             _ => wait_until(self.instant_of(floor + debt), now),
         };
+        let level = Level {
+            capacity: self.capacity,
+            left: self.capacity.saturating_sub(spent),
+            unit: self.unit,
+            reset_after,
+        };
         if cost == 0 || spent.saturating_add(cost_units) <= self.capacity {
-            Decision::allowed(limit, remaining, reset_after)
-        } else if cost > limit {
-            Decision::never(limit, remaining, reset_after)
+            level.allowed()
+        } else if cost_units > self.capacity {
+            level.never()
         } else {
             // Above zero: without debt and holds the charge would fit. Where holds alone are in the
             // way, nobody knows when they end, and the least wait is said.
             let lacking = spent + cost_units - self.capacity;
-            let retry_after = wait_until(self.instant_of(floor + lacking.min(debt)), now);
-            Decision::denied(limit, remaining, retry_after, reset_after)
+            level.denied(wait_until(self.instant_of(floor + lacking.min(debt)), now))
         }
     }
 
@@ -341,22 +356,12 @@ impl Machine {
     }
 
     pub(super) fn to_words(self) -> [u64; MACHINE_WORDS] {
-        let scale = match self.scale {
-            Scale::Shift(shift) => SHIFT | u64::from(shift),
-            Scale::Divide(divisor) => divisor,
-        };
-        [self.mul, scale, self.unit, self.capacity, self.origin, self.base]
+        [self.mul, self.scale, self.unit, self.capacity, self.origin, self.base]
     }
 
     #[inline]
     pub(super) fn from_words(words: [u64; MACHINE_WORDS]) -> Self {
         let [mul, scale, unit, capacity, origin, base] = words;
-        // A shift is at most 63: it was found among the trailing zeros of a word.
-        let shift = (scale & 63) as u32;
-        let scale = if scale & SHIFT == 0 { Scale::Divide(scale) } else { Scale::Shift(shift) };
         Self { mul, scale, unit, capacity, origin, base }
     }
 }
-
-/// Tells a shift from a divisor, which is at most `MAX_SPAN`.
-const SHIFT: u64 = 1 << 63;

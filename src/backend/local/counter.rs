@@ -8,7 +8,7 @@ use std::sync::{
 use super::{
     Made,
     cell::Cell,
-    generations::Generations,
+    generations::{Denied, Generations},
     holds::{self, Holds},
     overflow::Overflow,
     table::{Charged, Table},
@@ -108,6 +108,15 @@ impl Counter {
         machine.decide(state, now, cost, self.held(ledger, seat, now))
     }
 
+    /// What a charge has left: the key need not be looked for again.
+    #[inline]
+    pub(crate) fn after(&self, seat: Seat, made: &Made, now: Nanos) -> Decision {
+        let ledger = self.ledger(seat.quota);
+        let present = ledger.quotas.present();
+        let state = present.state(made.new, now);
+        present.machine.decide(state, now, 0, self.held(ledger, seat, now))
+    }
+
     /// Whether a charge would be made; changes nothing.
     #[inline]
     pub(crate) fn fits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
@@ -116,14 +125,15 @@ impl Counter {
         cost == 0 || machine.charge(state, now, cost, self.held(ledger, seat, now)) != Step::Denied
     }
 
+    /// What a charge was told that did not fit.
+    #[inline]
+    pub(crate) fn explain(&self, seat: Seat, denied: Denied, now: Nanos, cost: u64) -> Decision {
+        self.ledger(seat.quota).quotas.explain(denied, now, cost)
+    }
+
     /// Charges, or says why not. Cost zero changes nothing and is `None`.
     #[inline]
-    pub(crate) fn charge(
-        &self,
-        seat: Seat,
-        now: Nanos,
-        cost: u64,
-    ) -> Result<Option<Made>, Decision> {
+    pub(crate) fn charge(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Option<Made>, Denied> {
         if cost == 0 {
             return Ok(None);
         }
@@ -144,7 +154,7 @@ impl Counter {
         seat: Seat,
         now: Nanos,
         cost: u64,
-    ) -> Result<Made, Decision> {
+    ) -> Result<Made, Denied> {
         let place = ledger.place(seat, now);
         let shard = holds.shard(place);
         let held = shard.get(&place).copied().unwrap_or(0);
@@ -159,13 +169,13 @@ impl Counter {
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Result<Made, Decision> {
+    ) -> Result<Made, Denied> {
         match &ledger.state {
             State::One(cell) => cell.charge(&ledger.quotas, now, cost, held),
             State::Many { table, overflow } => {
                 match table.charge(&ledger.quotas, hash, now, cost, held) {
                     Charged::Made(made) => Ok(made),
-                    Charged::Denied(decision) => Err(decision),
+                    Charged::Denied(denied) => Err(denied),
                     Charged::NoRoom => {
                         if !self.has_overflowed() {
                             self.overflowed.store(true, Ordering::Relaxed);

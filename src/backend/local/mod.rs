@@ -95,7 +95,7 @@ impl Local {
                         (counter.peek(seat, now, 0), receipt)
                     }
                     Ok(None) => (counter.peek(seat, now, 0), nothing),
-                    Err(decision) => (decision, nothing),
+                    Err(denied) => (counter.explain(seat, denied, now, charge.cost), nothing),
                 }
             };
             denied |= !decision.is_allowed();
