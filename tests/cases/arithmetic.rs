@@ -36,7 +36,7 @@ fn ar_01_clock_stepped_backwards() {
         let clock = ManualClock::new();
         let one = limiter(algorithm, clock.clone());
         let many = keyed(algorithm, clock.clone(), None);
-        let mut call = |second: u32| {
+        let call = |second: u32| {
             clock.set(Nanos::ZERO + second * SECOND);
             let decision = one.try_acquire();
             assert_eq!(many.try_acquire("k"), decision);
@@ -678,16 +678,20 @@ fn ar_26_fine_grained_quota_never_hangs() {
         let took = Duration::from(clock.now());
         assert!((900..=2_100).contains(&took.as_millis()), "{algorithm:?}: {took:?}");
     }
-    // A window of a nanosecond has no clock grain to count by; and a bucket needs none.
-    let error = FixedWindow::new(1, Duration::from_nanos(1)).limiter().build().unwrap_err();
-    assert_eq!(error.field(), "permits");
-    let clock = ManualClock::new();
-    let fast = limiter(TokenBucket::new(1, Duration::from_nanos(1)).into(), clock.clone());
-    for _ in 0..2_000 {
-        assert!(fast.try_acquire().is_allowed());
-        assert_eq!(fast.try_acquire().retry_after(), Some(Duration::from_nanos(1)));
-        clock.advance(Duration::from_nanos(1));
+    // One per tick of the clock, which is as fine as it gets.
+    let tick = Duration::from_nanos(1);
+    for algorithm in [TokenBucket::new(1, tick).into(), FixedWindow::new(1, tick).into()] {
+        let clock = ManualClock::new();
+        let limiter = limiter(algorithm, clock.clone());
+        for _ in 0..2_000 {
+            assert!(limiter.try_acquire().is_allowed());
+            assert_eq!(limiter.try_acquire().retry_after(), Some(tick));
+            clock.advance(tick);
+        }
     }
+    // Windows by the clock are numbered from 1970, which leaves no room to number nanoseconds.
+    let error = FixedWindow::new(1, tick).aligned().limiter().build().unwrap_err();
+    assert_eq!(error.field(), "permits");
 }
 
 #[test]
