@@ -97,22 +97,20 @@ const XFF: &str = "x-forwarded-for";
 fn o_130_trusted_ranges_walk() {
     let lines = [(XFF, "2.2.2.2:3384, 3.3.3.3"), (XFF, "4.4.4.4")];
     let trusting = |networks: &[&str]| key::client_ip().x_forwarded_for().trusted_proxies(networks);
-    // (networks, peer, lines, whose permit is spent). Two lines are one list; the peer is a hop too.
-    let resolved: [(&[&str], &str, &[(&str, &str)], &str); 5] = [
-        (&["10.0.0.1"], "10.0.0.1", &lines, "4.4.4.4"),
-        (&["10.0.0.1", "4.4.4.0/24"], "10.0.0.1", &lines, "3.3.3.3"),
-        (&["10.0.0.1", "4.4.4.0/24", "3.3.3.3"], "10.0.0.1", &lines, "2.2.2.2"),
-        (&["10.0.0.0/8"], "9.9.9.9", &[(XFF, "1.2.3.4, 10.0.0.1")], "9.9.9.9"),
-        // The peer has no key where all are trusted; here the leftmost stands in.
-        (&["10.0.0.0/8"], "10.0.0.1", &[(XFF, "10.0.0.3, 10.0.0.2")], "10.0.0.3"),
-    ];
-    for (networks, peer, lines, whose) in resolved {
+    // Two lines are one list, and the peer is a hop too.
+    let walk = |networks: &[&str], peer, lines: &[(&str, &str)], whose| {
         let (layer, spent) = counting(trusting(networks));
         assert_eq!(send(&layer, peer, lines).status(), StatusCode::OK);
         for of in ["1.2.3.4", "2.2.2.2", "3.3.3.3", "4.4.4.4", "9.9.9.9", "10.0.0.1", "10.0.0.3"] {
             assert_eq!(spent(&layer, of), u64::from(of == whose), "{networks:?}: {of}");
         }
-    }
+    };
+    walk(&["10.0.0.1"], "10.0.0.1", &lines, "4.4.4.4");
+    walk(&["10.0.0.1", "4.4.4.0/24"], "10.0.0.1", &lines, "3.3.3.3");
+    walk(&["10.0.0.1", "4.4.4.0/24", "3.3.3.3"], "10.0.0.1", &lines, "2.2.2.2");
+    walk(&["10.0.0.0/8"], "9.9.9.9", &[(XFF, "1.2.3.4, 10.0.0.1")], "9.9.9.9");
+    // Where all are trusted the other limiter has no key; here the leftmost stands in.
+    walk(&["10.0.0.0/8"], "10.0.0.1", &[(XFF, "10.0.0.3, 10.0.0.2")], "10.0.0.3");
 
     // Where the other limiter has no key, requests count as unresolved behind the last hop known: all
     // together, and apart from that hop itself.
