@@ -147,8 +147,8 @@ impl Machine {
         // The base may stay for a day, and for four windows.
         let span = self.window.saturating_mul(4).max(DAY);
         let grain = bits(span).saturating_sub(start_bits);
-        let grains = self.window.checked_shr(grain)?;
-        (grains >= 64).then_some(Self { count_bits, grain, ..self })
+        let fine = grain == 0 || self.window.checked_shr(grain)? >= 64;
+        fine.then_some(Self { count_bits, grain, ..self })
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "some cases want real sockets and tasks")]
 
 mod arithmetic;
+mod clocks;
 mod combined;
 mod http_surface;
 mod keys;

@@ -18,6 +18,9 @@ use tower_sluice::{
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+pub(crate) const YEAR: Duration = Duration::from_secs(365 * 86_400);
+/// A millisecond, as [`at`] counts.
+pub(crate) const MILLI: u64 = 1_000_000;
 
 /// `whole` of a load case at the scale in force: a twentieth, times `SLUICE_SCALE`.
 pub(crate) fn scaled(whole: u64) -> u64 {
