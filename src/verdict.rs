@@ -13,7 +13,7 @@ use crate::{
     core::Core,
     decision::RuleDecision,
     event::{self, Admitted, Fault, Finished, Reason, Rejected},
-    request::key::{RouteState, has_forwarding_header, peer, route_state},
+    request::key::{RouteState, has_forwarding_header, route_state},
     response::{Refusal, problem, retry_after},
 };
 
@@ -118,7 +118,8 @@ impl Core {
     #[cold]
     fn look_at(&self, head: &Head<'_>) -> bool {
         if self.wants_peer {
-            if peer(head).is_none() {
+            let mut keys = self.plan.rules.iter().filter_map(|rule| rule.key.as_ref());
+            if keys.any(|key| key.lacks_peer(head)) {
                 self.watch.raise(Fault::Peer, None);
             }
             if !self.knows_proxy && has_forwarding_header(head) {

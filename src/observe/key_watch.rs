@@ -22,9 +22,21 @@ pub(crate) struct KeyWatch {
     requests: AtomicU64,
     missing: AtomicU64,
     overflowed: AtomicBool,
+    /// What stands for a missing key where such requests count together.
+    shared: Option<u64>,
 }
 
 impl KeyWatch {
+    /// Watches a key; `shared` is the hash that requests without one count under.
+    pub(crate) fn new(shared: Option<u64>) -> Self {
+        Self { shared, ..Self::default() }
+    }
+
+    /// Watches nothing: all requests have one key by design.
+    pub(crate) fn settled() -> Self {
+        Self { settled: AtomicBool::new(true), ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn saw(&self, hash: u64, now: Nanos) -> Option<Fault> {
         if self.settled.load(Ordering::Relaxed) { None } else { self.look(hash, now) }
@@ -32,6 +44,9 @@ impl KeyWatch {
 
     #[cold]
     fn look(&self, hash: u64, now: Nanos) -> Option<Fault> {
+        if self.shared == Some(hash) {
+            return self.missed();
+        }
         if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
             self.since.store(now.get(), Ordering::Relaxed);
             self.first.store(hash, Ordering::Relaxed);

@@ -71,17 +71,22 @@ impl Counter {
             return Err(ConfigError::new("max_keys", spec.max_keys, "must be at most 2^32"));
         }
         let machines = machines(spec)?;
+        let no_memory = || {
+            let reason = "there is no memory for so many: 32 bytes a key";
+            ConfigError::new("max_keys", spec.max_keys, reason)
+        };
         let ledgers = machines.into_iter().map(|machine| {
             let state = if spec.keyed {
-                State::Many { table: Table::new(spec.max_keys), overflow: Overflow::new() }
+                let table = Table::new(spec.max_keys).ok_or_else(no_memory)?;
+                State::Many { table, overflow: Overflow::new() }
             } else {
                 State::One(Cell::new())
             };
             let expires = AtomicU64::new(machine.expires().get());
-            Ledger { quotas: Generations::new(machine), expires, state }
+            Ok(Ledger { quotas: Generations::new(machine), expires, state })
         });
         Ok(Self {
-            ledgers: ledgers.collect(),
+            ledgers: ledgers.collect::<Result<_, _>>()?,
             holds: OnceLock::new(),
             overflowed: AtomicBool::new(false),
             spec: Mutex::new(spec.clone()),

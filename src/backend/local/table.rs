@@ -86,17 +86,18 @@ enum Found {
 }
 
 impl Table {
-    /// A table for `max_keys` keys, at least one. Its memory is touched as keys come.
-    pub(super) fn new(max_keys: u64) -> Self {
+    /// A table for `max_keys` keys, at least one; `None` where there is no memory for it. Its memory is
+    /// touched as keys come.
+    pub(super) fn new(max_keys: u64) -> Option<Self> {
         // Two slots a key, in pairs of lines.
-        let pairs = usize::try_from(max_keys).unwrap_or(usize::MAX / 64).div_ceil(SLOTS).max(1);
-        Self {
-            lines: zeroed(pairs * 2),
+        let pairs = usize::try_from(max_keys).ok()?.div_ceil(SLOTS).max(1);
+        Some(Self {
+            lines: zeroed(pairs.checked_mul(2)?)?,
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             used: AtomicU64::new(0),
             max_keys,
             cursor: AtomicU64::new(0),
-        }
+        })
     }
 
     /// A hash as the table keeps it: the two lowest values mean something else.
@@ -465,12 +466,12 @@ impl Table {
 }
 
 #[cfg(not(sluice_loom))]
-fn zeroed(lines: usize) -> Box<[Line]> {
-    bytemuck::zeroed_slice_box(lines)
+fn zeroed(lines: usize) -> Option<Box<[Line]>> {
+    bytemuck::try_zeroed_slice_box(lines).ok()
 }
 
 #[cfg(sluice_loom)]
-fn zeroed(lines: usize) -> Box<[Line]> {
+fn zeroed(lines: usize) -> Option<Box<[Line]>> {
     let four = || std::array::from_fn(|_| AtomicU64::new(0));
-    (0..lines).map(|_| Line { hashes: four(), words: four() }).collect()
+    Some((0..lines).map(|_| Line { hashes: four(), words: four() }).collect())
 }
