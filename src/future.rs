@@ -170,7 +170,12 @@ where
                 self.request.extensions_mut().insert(decisions.clone());
             }
         }
-        ready!(self.inner.poll_ready(cx))?;
+        if let Err(error) = ready!(self.inner.poll_ready(cx)) {
+            if let Some(escort) = self.escort.take() {
+                escort.failed();
+            }
+            return Poll::Ready(Err(error));
+        }
         Poll::Ready(Ok(Verdict::Pass(self.escort.take())))
     }
 }

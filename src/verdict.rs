@@ -52,7 +52,8 @@ struct Cause<'e> {
 /// What an admitted request takes along where somebody wants to know more.
 pub(crate) struct Escort {
     core: Arc<Core>,
-    started: Nanos,
+    /// Where somebody wants to hear of the end; told also if the request is given up before its answer.
+    farewell: Option<Farewell>,
     /// For the extensions of request and response.
     pub(crate) decisions: Option<Decisions>,
     /// Whether an answer other than 404 shows that the route was hidden from the layer.
@@ -197,7 +198,13 @@ impl Core {
         unmatched: bool,
     ) -> Box<Escort> {
         let bodiless = head.method() == http::Method::HEAD;
-        Box::new(Escort { core: Arc::clone(self), started, decisions, unmatched, bodiless })
+        let farewell = self.watch.is_observed().then(|| Farewell {
+            core: Arc::clone(self),
+            started,
+            status: 0,
+            outcome: event::Outcome::Dropped,
+        });
+        Box::new(Escort { core: Arc::clone(self), farewell, decisions, unmatched, bodiless })
     }
 
     /// What the rules say after their charges.
@@ -306,10 +313,9 @@ impl Escort {
         if self.unmatched && response.status() != StatusCode::NOT_FOUND {
             self.core.watch.raise(Fault::Route, None);
         }
-        let bodiless = self.bodiless;
-        let mut farewell = self.farewell()?;
+        let mut farewell = self.farewell?;
         farewell.status = response.status().as_u16();
-        if bodiless {
+        if self.bodiless {
             farewell.completed();
         }
         Some(farewell)
@@ -317,19 +323,9 @@ impl Escort {
 
     /// The inner service has failed.
     pub(crate) fn failed(self) {
-        if let Some(mut farewell) = self.farewell() {
-            farewell.outcome = event::Outcome::Failed;
+        if let Some(mut farewell) = self.farewell {
+            farewell.failed();
         }
-    }
-
-    fn farewell(self) -> Option<Farewell> {
-        let Self { core, started, .. } = self;
-        core.watch.is_observed().then_some(Farewell {
-            core,
-            started,
-            status: 0,
-            outcome: event::Outcome::Dropped,
-        })
     }
 }
 

@@ -67,12 +67,29 @@ impl Local {
         Seat { quota: charge.quota, hash: self.hasher.hash_one(charge.key) }
     }
 
+    /// Reads all, then charges all, so that a refusal writes nothing; what another thread takes between
+    /// the two is found by the charge.
     fn charge_all(&self, now: Nanos, charges: &[Charge<'_>]) -> Result<Verdicts, BackendError> {
+        let mut asked = SmallVec::<[(Arc<Counter>, Seat); 8]>::new();
+        for charge in charges {
+            asked.push((self.counter(charge.limiter)?, self.seat(charge)));
+        }
+        let asked = || asked.iter().zip(charges).map(|((counter, seat), c)| (counter, *seat, c));
+        if !asked().all(|(counter, seat, charge)| counter.fits(seat, now, charge.cost)) {
+            let read = |(counter, seat, charge): (&Arc<Counter>, Seat, &Charge<'_>)| {
+                let nothing = Receipt::new(charge.limiter, [0; 4]);
+                Verdict::new(counter.peek(seat, now, charge.cost), nothing)
+            };
+            let verdicts: Verdicts = asked().map(read).collect();
+            // All allowed where another thread gave permits back meanwhile: then the charges will tell.
+            if !verdicts.all_allowed() {
+                return Ok(verdicts);
+            }
+        }
+        let mut denied = false;
         let mut receipts = SmallVec::<[Receipt; 8]>::new();
         let mut verdicts = SmallVec::<[Verdict; 8]>::new();
-        let mut denied = false;
-        for charge in charges {
-            let (counter, seat) = (self.counter(charge.limiter)?, self.seat(charge));
+        for (counter, seat, charge) in asked() {
             let nothing = Receipt::new(charge.limiter, [0; 4]);
             let (decision, receipt) = if denied {
                 (counter.peek(seat, now, charge.cost), nothing)
