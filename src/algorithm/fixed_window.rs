@@ -91,35 +91,32 @@ impl FixedWindow {
             return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
         }
         let count_bits = u64::BITS - limit.leading_zeros();
-        let too_many = || {
+        let Some(grain) = grain(self.aligned, window, count_bits) else {
             let reason = "is too many for a fixed window this short; use a token bucket";
-            ConfigError::new("permits", limit, reason)
+            return Err(ConfigError::new("permits", limit, reason));
         };
-        let start_bits = STATE_BITS.checked_sub(count_bits).ok_or_else(too_many)?;
-        if self.aligned {
-            // Windows are numbered from UTC zero; the clock's 64 bits of nanoseconds must fit.
-            let offset = (epoch.utc_at_zero.as_nanos() % u128::from(window)) as u64;
-            if u64::BITS - (u64::MAX / window).leading_zeros() >= start_bits {
-                return Err(too_many());
-            }
-            return Ok(Machine {
-                aligned: true,
-                limit,
-                window,
-                count_bits,
-                grain: 0,
-                base: offset,
-            });
-        }
-        // The base may stay for a day, and for four windows.
-        let span = window.checked_mul(4).ok_or_else(too_many)?.max(DAY);
-        let grain = (u64::BITS - span.leading_zeros()).saturating_sub(start_bits);
-        if window >> grain < 64 {
-            return Err(too_many());
-        }
-        let base = epoch.built.get();
-        Ok(Machine { aligned: false, limit, window, count_bits, grain, base })
+        let base = if self.aligned {
+            // How far the clock's zero lies within a window; below its length.
+            (epoch.utc_at_zero.as_nanos() % u128::from(window)) as u64
+        } else {
+            epoch.built.get()
+        };
+        Ok(Machine { aligned: self.aligned, limit, window, count_bits, grain, base })
     }
+}
+
+/// How coarse a window's start is beside a count of so many bits, as a power of two of nanoseconds;
+/// `None` if too coarse.
+fn grain(aligned: bool, window: u64, count_bits: u32) -> Option<u32> {
+    let start_bits = STATE_BITS.checked_sub(count_bits)?;
+    if aligned {
+        // Windows are numbered from UTC zero; the clock's 64 bits of nanoseconds must fit.
+        return (u64::BITS - (u64::MAX / window).leading_zeros() < start_bits).then_some(0);
+    }
+    // The base may stay for a day, and for four windows.
+    let span = window.checked_mul(4)?.max(DAY);
+    let grain = (u64::BITS - span.leading_zeros()).saturating_sub(start_bits);
+    (window >> grain >= 64).then_some(grain)
 }
 
 /// A day in nanoseconds.
@@ -183,7 +180,24 @@ impl Machine {
         if self.aligned {
             return self;
         }
-        Self { base: now.get().saturating_sub(self.window), ..self }
+        let earliest = now.get().saturating_sub(self.window);
+        // By whole grains where the base moves on, so that starts stay what they are.
+        let base = match earliest.checked_sub(self.base) {
+            Some(step) => self.base + (step >> self.grain << self.grain),
+            None => earliest,
+        };
+        Self { base, ..self }
+    }
+
+    /// The same window with room for the counts of `old`, as far as there is any: what was spent above a
+    /// lower limit is not forgotten when the limit rises again.
+    pub(super) fn started_as(self, old: &Self) -> Self {
+        let most = self.count_bits.max(old.count_bits);
+        let with = |count_bits| {
+            let grain = grain(self.aligned, self.window, count_bits)?;
+            Some(Self { count_bits, grain, ..self })
+        };
+        (self.count_bits..=most).rev().find_map(with).unwrap_or(self)
     }
 
     #[inline]
@@ -257,7 +271,8 @@ impl Machine {
     pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
         let window = old.window_at(state, now);
         if window.count == 0 {
-            return self.idle_word(now);
+            // Idle before now, so that its slot may be claimed.
+            return self.join(&Window { start: self.start_at(now).saturating_sub(1), count: 0 });
         }
         // The old window's start, unless that is not known or the new length has it ended already: then it
         // starts now, for what is spent stays spent for one new period at most.

@@ -157,11 +157,15 @@ impl Machine {
         on!(self, machine => machine.decide(state, now, 0, 0))
     }
 
-    /// This machine in place of `old`: every key's start level stays the one it had.
+    /// This machine in place of `old`: every key's start level stays the one it had, and so does what a
+    /// window has counted.
     pub(crate) fn started_as(self, old: &Self, now: Nanos) -> Self {
         match (self, old) {
             (Self::TokenBucket(new), Self::TokenBucket(old)) => {
                 Self::TokenBucket(new.started_as(old, now))
+            }
+            (Self::FixedWindow(new), Self::FixedWindow(old)) => {
+                Self::FixedWindow(new.started_as(old))
             }
             (new, _) => new,
         }

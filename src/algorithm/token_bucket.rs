@@ -140,8 +140,7 @@ impl TokenBucket {
         if missing > 0.0 {
             // At most the capacity, which is far below 2^64.
             let debt = (machine.capacity as f64 * missing).ceil() as u64;
-            // The base is the instant it is built at, so the debt is the state.
-            machine.origin = debt.min(machine.capacity);
+            machine.origin = machine.floor(epoch.built) + debt.min(machine.capacity);
         }
         Ok(machine)
     }
@@ -236,10 +235,17 @@ impl Machine {
         Nanos::new(u64::try_from(self.instant_of(HORIZON)).unwrap_or(u64::MAX))
     }
 
-    /// The same quota with its base at `now`.
+    /// The same quota with its base just before `now`: as far as makes a whole number of units, so that
+    /// nothing is rounded, and a bucket that is full has a word below the present one.
     pub(super) fn rebased(self, now: Nanos) -> Self {
-        let origin = self.debt(0, self.floor(now));
-        Self { base: now.get(), origin, ..self }
+        let whole = match self.scale {
+            Scale::Shift(shift) => 1 << shift,
+            Scale::Divide(divisor) => divisor,
+        };
+        let base = now.get().checked_sub(whole).unwrap_or(now.get());
+        let new = Self { base, origin: 0, ..self };
+        let debt = self.debt(0, self.floor(now));
+        Self { origin: if debt == 0 { 0 } else { new.floor(now) + debt }, ..new }
     }
 
     /// What is spent and not yet replenished, in units.
@@ -312,7 +318,8 @@ impl Machine {
     pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
         let debt = old.debt(state, old.floor(now));
         if debt == 0 {
-            return self.idle_word(now);
+            // Idle before now, so that its slot may be claimed.
+            return self.floor(now).saturating_sub(1);
         }
         let units = (u128::from(debt) * u128::from(self.unit)).div_ceil(u128::from(old.unit));
         // A bucket cannot be emptier than empty.

@@ -94,9 +94,11 @@ impl Local {
             let (decision, receipt) = if denied {
                 (counter.peek(seat, now, charge.cost), nothing)
             } else {
+                // Read before the charge, so that a reset between the two counts as one after it.
+                let resets = counter.resets();
                 match counter.charge(seat, now, charge.cost) {
                     Ok(Some(Made { place, old, new })) => {
-                        let words = [seat.quota as u64, place, old, new];
+                        let words = [resets << 8 | seat.quota as u64 & 0xff, place, old, new];
                         let receipt = Receipt::new(charge.limiter, words);
                         receipts.push(receipt);
                         (counter.peek(seat, now, 0), receipt)
@@ -135,12 +137,14 @@ impl Backend for Local {
 
     fn undo(&self, now: Nanos, receipts: &[Receipt]) {
         for receipt in receipts.iter().rev() {
-            let [quota, place, old, new] = receipt.words();
+            let [packed, place, old, new] = receipt.words();
             // A receipt of nothing has no word.
             if new != 0
                 && let Ok(counter) = self.counter(receipt.limiter())
+                && counter.resets() << 8 == packed & !0xff
             {
-                counter.undo(quota as usize, &Made { place, old, new }, now);
+                let quota = (packed & 0xff) as usize;
+                counter.undo(quota, &Made { place, old, new }, now);
             }
         }
     }
