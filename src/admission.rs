@@ -207,12 +207,13 @@ impl Core {
         }
         for asked in remote {
             let rule = &self.plan.rules[usize::from(asked.rule)];
-            let Count::Remote(Remote { backend, id, .. }) = &rule.count else { continue };
+            let Count::Remote(Remote { backend, identity, id, .. }) = &rule.count else { continue };
             let item = CallItem { asked: *asked, limiter: *id, key: rule.key_bytes(head) };
-            match held.calls.iter_mut().find(|call| Arc::ptr_eq(&call.backend, backend)) {
+            match held.calls.iter_mut().find(|call| call.identity == *identity) {
                 Some(call) => call.items.push(item),
                 None => held.calls.push(Call {
                     backend: Arc::clone(backend),
+                    identity: *identity,
                     items: smallvec::smallvec![item],
                     receipts: SmallVec::new(),
                 }),
@@ -269,6 +270,7 @@ struct Held {
 /// One call on one backend: all charges of the request there.
 struct Call {
     backend: Arc<dyn Backend>,
+    identity: usize,
     items: SmallVec<[CallItem; 4]>,
     /// Of an allowed check, until the request is admitted.
     receipts: SmallVec<[Receipt; 4]>,

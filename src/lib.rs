@@ -139,6 +139,9 @@ mod response;
 mod rule;
 mod service;
 mod sync;
+#[cfg(feature = "test-util")]
+#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
+pub mod testing;
 mod verdict;
 
 #[doc(inline)]

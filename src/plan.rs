@@ -66,6 +66,8 @@ pub(crate) enum Count {
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) backend: Arc<dyn Backend>,
+    /// What [`Backend::identity`] says.
+    pub(crate) identity: usize,
     pub(crate) id: LimiterId,
     spec: LimiterSpec,
 }
@@ -400,7 +402,8 @@ impl Planned {
                     None => Count::Local(Arc::new(Counter::new(&spec)?)),
                     Some(backend) => {
                         let id = backend.register(&spec)?;
-                        Count::Remote(Remote { backend: Arc::clone(backend), id, spec })
+                        let identity = backend.identity();
+                        Count::Remote(Remote { backend: Arc::clone(backend), identity, id, spec })
                     }
                 };
                 (count, defaults.hasher.clone())

@@ -191,13 +191,20 @@ impl Machine {
         }
         // No window is under way any more that an earlier, greater limit counted in.
         let plain = self.counting(bits(self.limit)).unwrap_or(self);
-        Self { base: now.get().saturating_sub(self.window), ..plain }
+        let earliest = now.get().saturating_sub(self.window);
+        // By whole grains where the base moves on, so that starts stay what they are.
+        let base = match earliest.checked_sub(self.base) {
+            Some(step) => self.base + (step >> plain.grain << plain.grain),
+            None => earliest,
+        };
+        Self { base, ..plain }
     }
 
     /// The same window in place of `old`: counts above a lower limit still fit, for when it is raised
     /// again while they last.
     pub(super) fn succeeding(self, old: &Self) -> Self {
-        self.counting(self.count_bits.max(old.count_bits)).unwrap_or(self)
+        let most = self.count_bits.max(old.count_bits);
+        (self.count_bits..=most).rev().find_map(|bits| self.counting(bits)).unwrap_or(self)
     }
 
     #[inline]
@@ -275,7 +282,8 @@ impl Machine {
     pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
         let window = old.window_at(state, now);
         if window.count == 0 {
-            return self.idle_word(now);
+            // Idle before now, so that its slot may be claimed.
+            return self.join(&Window { start: self.start_at(now).saturating_sub(1), count: 0 });
         }
         // The old window's start, unless that is not known or the new length has it ended already: then it
         // starts now, for what is spent stays spent for one new period at most.

@@ -143,8 +143,10 @@ impl TokenBucket {
                 return Err(ConfigError::new("start", fraction, "must be from 0.0 to 1.0"));
             }
         };
-        // The base is the instant it is built at, so the debt is the state.
-        machine.origin = capacity.saturating_sub(there);
+        machine.origin = match capacity.saturating_sub(there) {
+            0 => 0,
+            debt => machine.ceil(epoch.built) + debt,
+        };
         Ok(machine)
     }
 }
@@ -259,10 +261,15 @@ impl Machine {
         Nanos::new(u64::try_from(self.instant_of(HORIZON)).unwrap_or(u64::MAX))
     }
 
-    /// The same quota with its base at `now`.
+    /// The same quota with its base just before `now`: by a unit or more, so that a bucket that is full has
+    /// a word below the present one; and by whole units where the conversion is a shift, so that nothing
+    /// is rounded.
     pub(super) fn rebased(self, now: Nanos) -> Self {
-        let origin = self.debt(0, self.floor(now));
-        Self { base: now.get(), origin, ..self }
+        let step = self.shift().map_or_else(|| self.scale.div_ceil(self.mul), |shift| 1 << shift);
+        let base = now.get().checked_sub(step).unwrap_or(now.get());
+        let new = Self { base, origin: 0, ..self };
+        let debt = self.debt(0, self.floor(now));
+        Self { origin: if debt == 0 { 0 } else { new.ceil(now) + debt }, ..new }
     }
 
     /// What is spent and not yet replenished, in units.
@@ -340,7 +347,8 @@ impl Machine {
     pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
         let debt = old.debt(state, old.floor(now));
         if debt == 0 {
-            return self.idle_word(now);
+            // Idle before now, so that its slot may be claimed.
+            return self.idle_word(now).saturating_sub(1);
         }
         let units = (u128::from(debt) * u128::from(self.unit)).div_ceil(u128::from(old.unit));
         // A bucket cannot be emptier than empty.

@@ -67,8 +67,11 @@ impl Cell {
     }
 
     /// Restore or burn: the old word comes back only if the word is still the one we wrote.
-    pub(super) fn undo(&self, made: &Made) -> bool {
-        self.swap(made.new, made.old).is_ok()
+    pub(super) fn undo(&self, quotas: &Generations, made: &Made, now: Nanos) -> bool {
+        let present = quotas.present();
+        // A word of an older quota would earn at that quota's rate until somebody touches it.
+        present.wrote(made.new)
+            && self.swap(made.new, present.word(present.state(made.old, now))).is_ok()
     }
 
     /// Makes the state that of a key never seen; says whether it was not.

@@ -2,7 +2,7 @@
 
 use std::sync::{
     OnceLock,
-    atomic::{AtomicBool, Ordering},
+    atomic::{self, AtomicBool, Ordering},
 };
 
 use super::{
@@ -35,6 +35,8 @@ pub(crate) struct Counter {
     /// Set once the limiter may have to hold permits while a remote backend is asked.
     holds: OnceLock<Holds>,
     overflowed: AtomicBool,
+    /// How often a key was reset.
+    resets: atomic::AtomicU64,
     /// Serialises changes of the quota.
     spec: Mutex<LimiterSpec>,
 }
@@ -89,6 +91,7 @@ impl Counter {
             ledgers: ledgers.collect::<Result<_, _>>()?,
             holds: OnceLock::new(),
             overflowed: AtomicBool::new(false),
+            resets: atomic::AtomicU64::new(0),
             spec: Mutex::new(spec.clone()),
         })
     }
@@ -195,6 +198,7 @@ impl Counter {
     /// Sets permits aside, or says why not.
     pub(crate) fn hold(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Hold, Decision> {
         let ledger = self.ledger(seat.quota);
+        self.keep_time(ledger, now);
         let place = ledger.place(seat, now);
         let mut shard = self.holds.get_or_init(Holds::default).shard(place);
         let held = shard.get(&place).copied().unwrap_or(0);
@@ -250,16 +254,24 @@ impl Counter {
     pub(crate) fn undo(&self, quota: usize, made: &Made, now: Nanos) -> bool {
         let ledger = self.ledger(quota);
         match &ledger.state {
-            State::One(cell) => cell.undo(made),
+            State::One(cell) => cell.undo(&ledger.quotas, made, now),
             State::Many { table, overflow } => match overflow.bucket(made.place) {
-                Some(bucket) => bucket.undo(made),
+                Some(bucket) => bucket.undo(&ledger.quotas, made, now),
                 None => table.undo(&ledger.quotas, made, now),
             },
         }
     }
 
+    /// How often a key was reset. After a reset the same charge may write the same word again, so that
+    /// an undo which comes later must not go by the word alone.
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Acquire)
+    }
+
     /// Forgets a key; says whether anything was known of it.
     pub(crate) fn reset(&self, seat: Seat, now: Nanos) -> bool {
+        // Before the word is written: see `resets`.
+        self.resets.fetch_add(1, Ordering::AcqRel);
         let ledger = self.ledger(seat.quota);
         match &ledger.state {
             State::One(cell) => cell.reset(&ledger.quotas, now),
@@ -289,6 +301,9 @@ impl Counter {
         if renewed.quotas.len() != spec.quotas.len() || kind(&renewed) != kind(spec) {
             let value = format!("{:?}", renewed.algorithm);
             return Err(ConfigError::new("algorithm", value, "must stay what it was"));
+        }
+        if renewed.algorithm == spec.algorithm && renewed.quotas == spec.quotas {
+            return Ok(());
         }
         // All compile, or nothing changes.
         let machines = machines(&renewed)?;

@@ -11,9 +11,6 @@ mod holds;
 mod overflow;
 mod table;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ahash::RandomState;
@@ -70,26 +67,38 @@ impl Local {
         Seat { quota: charge.quota, hash: self.hasher.hash_one(charge.key) }
     }
 
+    /// Reads all, then charges all, so that a refusal writes nothing; what another thread takes between
+    /// the two is found by the charge.
     fn charge_all(&self, now: Nanos, charges: &[Charge<'_>]) -> Result<Verdicts, BackendError> {
+        let mut asked = SmallVec::<[(Arc<Counter>, Seat); 8]>::new();
+        for charge in charges {
+            asked.push((self.counter(charge.limiter)?, self.seat(charge)));
+        }
+        let asked = || asked.iter().zip(charges).map(|((counter, seat), c)| (counter, *seat, c));
+        if !asked().all(|(counter, seat, charge)| counter.fits(seat, now, charge.cost)) {
+            let read = |(counter, seat, charge): (&Arc<Counter>, Seat, &Charge<'_>)| {
+                let nothing = Receipt::new(charge.limiter, [0; 4]);
+                Verdict::new(counter.peek(seat, now, charge.cost), nothing)
+            };
+            let verdicts: Verdicts = asked().map(read).collect();
+            // All allowed where another thread gave permits back meanwhile: then the charges will tell.
+            if !verdicts.all_allowed() {
+                return Ok(verdicts);
+            }
+        }
+        let mut denied = false;
         let mut receipts = SmallVec::<[Receipt; 8]>::new();
         let mut verdicts = SmallVec::<[Verdict; 8]>::new();
-        let mut denied = false;
-        for charge in charges {
-            let counter = match self.counter(charge.limiter) {
-                Ok(counter) => counter,
-                Err(error) => {
-                    self.undo(now, &receipts);
-                    return Err(error);
-                }
-            };
-            let seat = self.seat(charge);
+        for (counter, seat, charge) in asked() {
             let nothing = Receipt::new(charge.limiter, [0; 4]);
             let (decision, receipt) = if denied {
                 (counter.peek(seat, now, charge.cost), nothing)
             } else {
+                // Read before the charge, so that a reset between the two counts as one after it.
+                let resets = counter.resets();
                 match counter.charge(seat, now, charge.cost) {
                     Ok(Some(Made { place, old, new })) => {
-                        let words = [seat.quota as u64, place, old, new];
+                        let words = [resets << 8 | seat.quota as u64 & 0xff, place, old, new];
                         let receipt = Receipt::new(charge.limiter, words);
                         receipts.push(receipt);
                         (counter.peek(seat, now, 0), receipt)
@@ -128,12 +137,14 @@ impl Backend for Local {
 
     fn undo(&self, now: Nanos, receipts: &[Receipt]) {
         for receipt in receipts.iter().rev() {
-            let [quota, place, old, new] = receipt.words();
+            let [packed, place, old, new] = receipt.words();
             // A receipt of nothing has no word.
             if new != 0
                 && let Ok(counter) = self.counter(receipt.limiter())
+                && counter.resets() << 8 == packed & !0xff
             {
-                counter.undo(quota as usize, &Made { place, old, new }, now);
+                let quota = (packed & 0xff) as usize;
+                counter.undo(quota, &Made { place, old, new }, now);
             }
         }
     }
@@ -150,5 +161,9 @@ impl Backend for Local {
 
     fn tracked_keys(&self, now: Nanos, limiter: LimiterId) -> Option<u64> {
         Some(self.counter(limiter).ok()?.tracked(now))
+    }
+
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.counters).addr()
     }
 }

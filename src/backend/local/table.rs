@@ -239,17 +239,18 @@ impl Table {
         }
         // A slot that is changing hands is being taken from this key: whoever would give it to this key
         // holds the lock that is ours.
-        let Some((index, replaced)) = self.claim(quotas, hash, now) else {
+        let Some(index) = self.claim(quotas, hash, now) else {
             return Some(Charged::NoRoom);
         };
         let present = quotas.present();
         let (hash_cell, word_cell) = self.slot(index);
         let first = present.machine.charge(0, now, cost, held);
-        let word = match first {
-            Step::To(state) => present.word(state),
-            // The quota changed meanwhile: the slot is given back as it was.
-            Step::Denied => replaced,
-        };
+        let word = present.word(match first {
+            Step::To(state) => state,
+            // The quota changed meanwhile. The slot stays with the key, idle, and not with the word that
+            // its last owner may just have read.
+            Step::Denied => present.machine.idle_word(now),
+        });
         // Relaxed: published by the word.
         hash_cell.store(hash, Ordering::Relaxed);
         // Release pairs with the acquire in `find`.
@@ -261,7 +262,7 @@ impl Table {
     }
 
     /// Takes a slot on the key's path; its word is `CLAIMED` until the caller writes it.
-    fn claim(&self, quotas: &Generations, hash: u64, now: Nanos) -> Option<(usize, u64)> {
+    fn claim(&self, quotas: &Generations, hash: u64, now: Nanos) -> Option<usize> {
         // Each failed attempt means that somebody else took or used the slot found.
         for attempt in 0..16 {
             let Some((index, word)) = self.vacancy(quotas, hash, now) else {
@@ -281,7 +282,7 @@ impl Table {
             // Ours now, so its hash stands still.
             let was = hash_cell.load(Ordering::Relaxed);
             if was > FREED || self.take_share() {
-                return Some((index, word));
+                return Some(index);
             }
             // The bound was reached meanwhile. Release pairs with the acquire in `find`.
             word_cell.store(word, Ordering::Release);
@@ -351,9 +352,10 @@ impl Table {
                     line.hashes[i].store(FREED, Ordering::Relaxed);
                     freed += 1;
                 }
-                // Release pairs with the acquire in `find`. The idle word stays, so that the next claim
-                // writes a greater one.
-                line.words[i].store(word, Ordering::Release);
+                // Greater than the word it was: whoever found the key here just before must not be able to
+                // charge a slot that is nobody's. Release pairs with the acquire in `find`.
+                let freed = present.word(present.machine.idle_word(now));
+                line.words[i].store(freed, Ordering::Release);
             }
         }
         self.used.fetch_sub(freed, Ordering::Relaxed);
@@ -376,7 +378,7 @@ impl Table {
             if let Found::At(..) = self.find(hash) {
                 continue;
             }
-            let Some((index, _)) = self.claim(quotas, hash, now) else { return false };
+            let Some(index) = self.claim(quotas, hash, now) else { return false };
             let present = quotas.present();
             let (hash_cell, word_cell) = self.slot(index);
             hash_cell.store(hash, Ordering::Relaxed);
@@ -389,13 +391,17 @@ impl Table {
     /// Restore or burn: what was there before comes back only if the word is still the one we wrote.
     pub(super) fn undo(&self, quotas: &Generations, made: &Made, now: Nanos) -> bool {
         let Ok(index) = usize::try_from(made.place) else { return false };
-        if made.old != 0 {
-            return self.swap(index, made.new, made.old).is_some();
-        }
-        // The charge brought the key here: it stays, idle, with a word above the one it replaced.
         let present = quotas.present();
-        present.wrote(made.new)
-            && self.swap(index, made.new, present.word(present.machine.idle_word(now))).is_some()
+        if !present.wrote(made.new) {
+            return false;
+        }
+        let old = present.state(made.old, now);
+        // The charge brought the key here, or brought it back from idle: it stays, idle, with a word that
+        // nobody may claim before time moves on. Were the old word put back, the next owner could write
+        // the very word that is undone here, and whoever had read that would charge him.
+        let idle = made.old == 0 || present.machine.is_idle(old, now);
+        let restored = if idle { present.machine.idle_word(now) } else { old };
+        self.swap(index, made.new, present.word(restored)).is_some()
     }
 
     /// Makes a key's state that of a key never seen; says whether it was not.
@@ -405,7 +411,7 @@ impl Table {
             let Found::At(index, word) = self.find(hash) else { return false };
             let present = quotas.present();
             let state = present.state(word, now);
-            if present.machine.is_idle(state, now) {
+            if present.machine.report(state, now) == present.machine.report(0, now) {
                 return false;
             }
             let idle = present.word(present.machine.idle_word(now));

@@ -1,0 +1,196 @@
+//! Slow models: exact rational arithmetic, and records of what was admitted.
+
+use std::time::Duration;
+
+use tower_sluice::{Decision, Quota};
+
+/// A quota as numbers: permits, period in nanoseconds, burst.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    pub(crate) permits: u128,
+    pub(crate) period: u128,
+    pub(crate) burst: u128,
+}
+
+impl From<Quota> for Numbers {
+    fn from(quota: Quota) -> Self {
+        Self {
+            permits: quota.permits().into(),
+            period: quota.period().as_nanos(),
+            burst: quota.max_burst().into(),
+        }
+    }
+}
+
+pub(crate) fn nanos(n: u128) -> Duration {
+    Duration::from_nanos(n.try_into().unwrap_or(u64::MAX))
+}
+
+/// What a slow model says of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    pub(crate) allowed: bool,
+    pub(crate) remaining: u128,
+    /// `None` where allowed, and where no waiting helps.
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) reset_after: Duration,
+}
+
+impl Expected {
+    pub(crate) fn of(decision: &Decision) -> Self {
+        Self {
+            allowed: decision.is_allowed(),
+            remaining: decision.remaining().into(),
+            retry_after: decision.retry_after(),
+            reset_after: decision.reset_after(),
+        }
+    }
+}
+
+/// A token bucket: its level as a multiple of `1 / period` of a token, so that nothing is rounded.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    numbers: Numbers,
+    level: u128,
+    at: u128,
+}
+
+impl Bucket {
+    pub(crate) fn new(quota: Quota, now: u64) -> Self {
+        let numbers = Numbers::from(quota);
+        Self { numbers, level: numbers.burst * numbers.period, at: now.into() }
+    }
+
+    /// The level now. Time that went backwards stands still.
+    fn level(&self, now: u64) -> u128 {
+        let gained = u128::from(now).saturating_sub(self.at) * self.numbers.permits;
+        (self.level + gained).min(self.numbers.burst * self.numbers.period)
+    }
+
+    pub(crate) fn peek(&self, now: u64, cost: u64, held: u64) -> Expected {
+        let Numbers { permits, period, burst } = self.numbers;
+        let (level, cost) = (self.level(now), u128::from(cost));
+        let (free, wanted) = (level.saturating_sub(u128::from(held) * period), cost * period);
+        let allowed = cost == 0 || wanted <= free;
+        Expected {
+            allowed,
+            remaining: free / period,
+            retry_after: (!allowed && cost <= burst)
+                .then(|| nanos((wanted - free).div_ceil(permits))),
+            reset_after: nanos((burst * period - level).div_ceil(permits)),
+        }
+    }
+
+    /// Charges what was admitted; `false` where the bucket does not hold that much.
+    pub(crate) fn charge(&mut self, now: u64, cost: u64) -> bool {
+        let (level, wanted) = (self.level(now), u128::from(cost) * self.numbers.period);
+        self.at = self.at.max(now.into());
+        self.level = level.saturating_sub(wanted);
+        wanted <= level
+    }
+}
+
+/// A fixed window: when it started and what is spent in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    numbers: Numbers,
+    /// The UTC of the clock's zero where windows are aligned.
+    aligned: Option<u128>,
+    start: i128,
+    spent: u128,
+}
+
+impl Window {
+    pub(crate) fn new(quota: Quota, aligned: Option<Duration>) -> Self {
+        let aligned = aligned.map(|utc| utc.as_nanos());
+        Self { numbers: quota.into(), aligned, start: 0, spent: 0 }
+    }
+
+    /// The window that a request at `now` falls into: its start and what is spent in it.
+    fn window(&self, now: u64) -> (i128, u128) {
+        if self.spent > 0 && i128::from(now) < self.start + self.numbers.period as i128 {
+            return (self.start, self.spent);
+        }
+        let start = match self.aligned {
+            None => now.into(),
+            Some(utc) => {
+                let wall = utc + u128::from(now);
+                (wall - wall % self.numbers.period) as i128 - utc as i128
+            }
+        };
+        (start, 0)
+    }
+
+    pub(crate) fn peek(&self, now: u64, cost: u64, held: u64) -> Expected {
+        let (start, spent) = self.window(now);
+        let (limit, cost) = (self.numbers.permits, u128::from(cost));
+        let free = limit.saturating_sub(spent + u128::from(held));
+        let end = nanos((start + self.numbers.period as i128 - i128::from(now)) as u128);
+        let allowed = cost == 0 || cost <= free;
+        Expected {
+            allowed,
+            remaining: free,
+            retry_after: (!allowed && cost <= limit).then_some(end),
+            reset_after: if spent == 0 { Duration::ZERO } else { end },
+        }
+    }
+
+    /// Charges what was admitted; `false` where the window does not hold that much.
+    pub(crate) fn charge(&mut self, now: u64, cost: u64) -> bool {
+        let (start, spent) = self.window(now);
+        if cost > 0 {
+            (self.start, self.spent) = (start, spent + u128::from(cost));
+        }
+        cost == 0 || self.spent <= self.numbers.permits
+    }
+}
+
+/// Either.
+#[derive(Clone, Debug)]
+pub(crate) enum Model {
+    Bucket(Bucket),
+    Window(Window),
+}
+
+impl Model {
+    pub(crate) fn peek(&self, now: u64, cost: u64) -> Expected {
+        self.peek_beside(now, cost, 0)
+    }
+
+    /// What a request gets while others hold permits. The times of a refusal are right without holds.
+    pub(crate) fn peek_beside(&self, now: u64, cost: u64, held: u64) -> Expected {
+        match self {
+            Self::Bucket(bucket) => bucket.peek(now, cost, held),
+            Self::Window(window) => window.peek(now, cost, held),
+        }
+    }
+
+    pub(crate) fn charge(&mut self, now: u64, cost: u64) -> bool {
+        match self {
+            Self::Bucket(bucket) => bucket.charge(now, cost),
+            Self::Window(window) => window.charge(now, cost),
+        }
+    }
+}
+
+/// What was admitted, and when.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record(Vec<(u64, u64)>);
+
+impl Record {
+    pub(crate) fn admitted(&mut self, now: u64, cost: u64) {
+        self.0.push((now, cost));
+    }
+
+    /// The first interval, if there is one, in which more was admitted than burst + rate x length.
+    /// Every interval that starts and ends at an admission is looked at.
+    pub(crate) fn broken_interval(&self, quota: Quota) -> Option<(u64, u64)> {
+        let Numbers { permits, period, burst } = quota.into();
+        let starts = || self.0.iter().map(|(at, _)| *at);
+        starts().flat_map(|from| starts().map(move |to| (from, to))).find(|(from, to)| {
+            let inside = self.0.iter().filter(|(at, _)| (from..=to).contains(&at));
+            let sum: u128 = inside.map(|(_, cost)| u128::from(*cost)).sum();
+            from <= to && sum * period > burst * period + permits * u128::from(to - from)
+        })
+    }
+}

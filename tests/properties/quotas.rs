@@ -1,0 +1,182 @@
+//! Random quotas, clocks and requests.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_sluice::{Algorithm, FixedWindow, Quota, TokenBucket};
+
+use crate::models::{Model, Numbers};
+
+/// A number whose logarithm is even over the range, so that small and large ones both come.
+pub(crate) fn log_uniform(bits: u32) -> impl Strategy<Value = u64> {
+    (0..=bits, any::<u64>()).prop_map(|(bits, random)| (1 << bits) | (random & ((1 << bits) - 1)))
+}
+
+/// A period people write, or any up to 18 minutes, or to 12 days.
+fn period() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        prop::sample::select(vec![
+            1_000,
+            1_000_000,
+            1_000_000_000,
+            60_000_000_000,
+            3_600_000_000_000,
+            86_400_000_000_000_u64,
+        ]),
+        log_uniform(39),
+        log_uniform(49),
+    ]
+}
+
+/// A quota that a token bucket can count: at most one permit a nanosecond.
+pub(crate) fn bucket_quota() -> impl Strategy<Value = Quota> {
+    let burst = prop_oneof![4 => 1..=20_u64, 1 => log_uniform(12), 1 => log_uniform(40)];
+    let permits = prop_oneof![3 => 1..=1_000_u64, 1 => log_uniform(29)];
+    (permits, period(), burst)
+        .prop_map(|(permits, period, burst)| {
+            Quota::new(permits.min(period), Duration::from_nanos(period)).burst(burst)
+        })
+        .prop_filter("full again within a century", |quota| {
+            let Numbers { permits, period, burst } = (*quota).into();
+            burst * period / permits < 1 << 61
+        })
+}
+
+/// Whether a bucket counts this quota without any rounding: at most 16 permits per whole number of
+/// nanoseconds, and a burst that leaves room for the fraction.
+pub(crate) fn is_exact(quota: Quota) -> bool {
+    let Numbers { permits, period, burst } = quota.into();
+    let common = gcd(permits, period);
+    permits / common <= 16 && burst * (period / common) <= 1 << 59
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+pub(crate) fn exact_bucket_quota() -> impl Strategy<Value = Quota> {
+    let everyday = (1..=16_u64, period(), 1..=20_u64).prop_map(|(permits, period, burst)| {
+        Quota::new(permits.min(period), Duration::from_nanos(period)).burst(burst)
+    });
+    prop_oneof![everyday, bucket_quota()].prop_filter("exact", |quota| is_exact(*quota))
+}
+
+/// A window of at least a microsecond, whose starts are exact to the nanosecond: limit and four windows,
+/// or a day, share 61 bits.
+pub(crate) fn exact_window_quota() -> impl Strategy<Value = Quota> {
+    (prop_oneof![3 => 1..=20_u64, 1 => 1..=15_000_u64], period())
+        .prop_map(|(limit, period)| (limit, period.max(1_000)))
+        .prop_filter("exact", |(limit, period)| {
+            let bits = |n: u64| u64::BITS - n.leading_zeros();
+            let (limit, span) = (bits(*limit), bits((4 * period).max(86_400_000_000_000)));
+            // Aligned windows are numbered, and every number must fit.
+            limit + span <= 61 && limit + bits(u64::MAX / period) < 61
+        })
+        .prop_map(|(limit, period)| Quota::new(limit, Duration::from_nanos(period)))
+}
+
+/// Any algorithm whose model is exact, with the model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exact {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) aligned: bool,
+}
+
+impl Exact {
+    pub(crate) fn model(&self, now: u64, utc_at_zero: Duration) -> Model {
+        use crate::models::{Bucket, Window};
+        let quota = self.algorithm.quota();
+        match self.algorithm {
+            Algorithm::TokenBucket(_) => Model::Bucket(Bucket::new(quota, now)),
+            _ => Model::Window(Window::new(quota, self.aligned.then_some(utc_at_zero))),
+        }
+    }
+}
+
+pub(crate) fn exact() -> impl Strategy<Value = Exact> {
+    let window = (exact_window_quota(), any::<bool>()).prop_map(|(quota, aligned)| {
+        let window = FixedWindow::new(quota.permits(), quota.period());
+        Exact { algorithm: if aligned { window.aligned() } else { window }.into(), aligned }
+    });
+    let bucket = exact_bucket_quota()
+        .prop_map(|quota| Exact { algorithm: TokenBucket::from(quota).into(), aligned: false });
+    prop_oneof![bucket, window]
+}
+
+/// A time scale of a quota: one permit, the whole burst, or a period.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scale {
+    Nano,
+    Permit,
+    Burst,
+    Period,
+}
+
+/// A step in time: `part` 256ths of a scale.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    scale: Scale,
+    part: u16,
+}
+
+impl Span {
+    pub(crate) fn nanos(self, quota: Quota) -> u64 {
+        let Numbers { permits, period, burst } = quota.into();
+        let whole = match self.scale {
+            Scale::Nano => 256,
+            Scale::Permit => (period / permits).max(1),
+            // At most some centuries altogether, in a hundred steps.
+            Scale::Burst => (burst * period / permits).clamp(1, 1 << 54),
+            Scale::Period => period,
+        };
+        (whole * u128::from(self.part) / 256) as u64
+    }
+}
+
+/// Steps of up to twice a scale; most of them exact fractions.
+pub(crate) fn span() -> impl Strategy<Value = Span> {
+    let scale = prop_oneof![
+        1 => Just(Scale::Nano),
+        6 => Just(Scale::Permit),
+        2 => Just(Scale::Burst),
+        2 => Just(Scale::Period),
+    ];
+    let part = prop_oneof![0..=512_u16, prop::sample::select(vec![1, 64, 128, 255, 256, 257, 512])];
+    (scale, part).prop_map(|(scale, part)| Span { scale, part })
+}
+
+/// A cost: zero, one, a small number, a part of the burst, or more than it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cost {
+    Just(u64),
+    Part(u8),
+    Above,
+}
+
+impl Cost {
+    pub(crate) fn permits(self, quota: Quota) -> u64 {
+        let burst = quota.max_burst();
+        match self {
+            Self::Just(cost) => cost,
+            Self::Part(part) => (u128::from(burst) * u128::from(part) / 255) as u64,
+            Self::Above => burst + 1,
+        }
+    }
+}
+
+pub(crate) fn cost() -> impl Strategy<Value = Cost> {
+    prop_oneof![
+        1 => Just(Cost::Just(0)),
+        8 => Just(Cost::Just(1)),
+        3 => (2..=5_u64).prop_map(Cost::Just),
+        4 => any::<u8>().prop_map(Cost::Part),
+        1 => Just(Cost::Above),
+    ]
+}
+
+/// What a clock shows when a limiter is built, and the UTC of its zero.
+pub(crate) fn epoch() -> impl Strategy<Value = (u64, Duration)> {
+    let built = prop_oneof![Just(0), log_uniform(40), log_uniform(56)];
+    let utc = prop_oneof![Just(0), Just(1_700_000_000_000_000_007), log_uniform(60)];
+    (built, utc.prop_map(Duration::from_nanos))
+}
