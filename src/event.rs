@@ -30,8 +30,13 @@ use crate::{BackendError, decision::RuleDecision};
 /// # let _ = layer;
 /// # Ok::<(), tower_sluice::ConfigError>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an observer",
+    note = "implement `Observer` for a type of your own; every method has a default"
+)]
 pub trait Observer: Send + Sync + 'static {
-    /// A request goes to the inner service.
+    /// A request goes to the inner service. Told of exempt requests too, whose end is not told: see
+    /// [`Admitted::is_exempt`].
     fn admitted(&self, admitted: &Admitted<'_>) {
         let _ = admitted;
     }

@@ -1,6 +1,6 @@
 //! [`Handle`]: looking at a running layer, and changing it.
 
-use std::{borrow::Cow, error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, net::IpAddr, sync::Arc};
 
 use smallvec::{SmallVec, smallvec};
 
@@ -8,7 +8,8 @@ use crate::{
     BackendError, ConfigError, Decision, Key, Quota,
     backend::{Charge, local::Seat},
     core::Core,
-    plan::{Count, Encoded, Planned, Remote},
+    plan::{Count, Encoded, MISSING, Planned, Remote},
+    request::key::KeyBy,
 };
 
 /// Looks at a layer's counts and changes them while it serves.
@@ -63,7 +64,8 @@ impl Handle {
         key: impl Into<RuleKey<'k>>,
         cost: u64,
     ) -> Result<Decision, HandleError> {
-        let (rule, now, key) = (self.rule(rule)?, self.core.time.now(), key.into());
+        let (rule, now) = (self.rule(rule)?, self.core.time.now());
+        let key = key.into().resolve(rule)?;
         match &rule.count {
             Count::Local(counter) => Ok(counter.peek(key.seat(rule), now, cost)),
             Count::Remote(remote) => {
@@ -91,7 +93,8 @@ impl Handle {
         rule: &str,
         key: impl Into<RuleKey<'k>>,
     ) -> Result<bool, HandleError> {
-        let (rule, now, key) = (self.rule(rule)?, self.core.time.now(), key.into());
+        let (rule, now) = (self.rule(rule)?, self.core.time.now());
+        let key = key.into().resolve(rule)?;
         match &rule.count {
             Count::Local(counter) => Ok(counter.reset(key.seat(rule), now)),
             Count::Remote(remote) => {
@@ -111,9 +114,9 @@ impl Handle {
     /// # Errors
     ///
     /// If there is no such rule, or it cannot count the quota; the old one stays.
-    pub fn set_limit(&self, rule: &str, quota: Quota) -> Result<(), HandleError> {
+    pub fn set_limit(&self, rule: &str, quota: impl Into<Quota>) -> Result<(), HandleError> {
         let rule = self.rule(rule)?;
-        rule.set_limit(quota, self.core.time.now()).map_err(HandleError::Config)
+        rule.set_limit(quota.into(), self.core.time.now()).map_err(HandleError::Config)
     }
 
     /// How many keys of `rule` hold state now; keys that are idle do not. `None` where the backend cannot
@@ -141,20 +144,51 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// A key as a [`Handle`] is told of it: one key, or the parts of a combined one, and which alternative of
-/// an `or` it is.
+/// A key as a [`Handle`] is told of it.
+///
+/// A plain value is the key of a rule with one. Where `and` combined keys, name the [`parts`](Self::parts);
+/// where `or` did, say which [`alternative`](Self::alternative); a client's address is told by
+/// [`address`](Self::address), whatever the rule makes of it. A key that cannot be the rule's is an
+/// error, not an answer about nobody.
 ///
 /// ```
-/// use tower_sluice::{Key, RuleKey};
+/// use tower_sluice::{Key, RateLimitLayer, Rule, RuleKey, TokenBucket, key};
 ///
-/// let alice = RuleKey::from("alice");
-/// let acme_alice = RuleKey::parts([Key::from("acme"), Key::from("alice")]); // tenant.and(user)
-/// let second = RuleKey::from("203.0.113.7").alternative(1); // user.or(address)
-/// # let _ = (alice, acme_alice, second);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let handle = RateLimitLayer::builder()
+///     .rule(Rule::new("callers", TokenBucket::per_second(10))
+///         .key(key::header("x-user-id").or(key::client_ip().relaxed(5))))
+///     .rule(Rule::new("pairs", TokenBucket::per_second(10))
+///         .key(key::header("x-tenant").and(key::route())).missing(tower_sluice::Missing::Skip))
+///     .build()?
+///     .handle();
+/// let office = RuleKey::address("203.0.113.7".parse()?);
+/// assert_eq!(handle.peek("callers", "alice", 1).await?.remaining(), 10);
+/// assert_eq!(handle.peek("callers", office.clone(), 1).await?.remaining(), 50);
+/// let pair = RuleKey::parts([Key::from("acme"), Key::from("/orders/{id}")]);
+/// assert_eq!(handle.peek("pairs", pair, 1).await?.remaining(), 10);
+/// let error = handle.peek("pairs", office, 1).await.unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "the key of rule \"pairs\" is: header x-tenant and route; 2 parts"
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct RuleKey<'k> {
+pub struct RuleKey<'k>(Named<'k>);
+
+#[derive(Clone, Debug)]
+enum Named<'k> {
+    Parts(Resolved<'k>),
+    Address(IpAddr),
+    Missing,
+}
+
+/// A key as its rule counts it.
+#[derive(Clone, Debug)]
+struct Resolved<'k> {
     parts: SmallVec<[Key<'k>; 2]>,
     alternative: u8,
 }
@@ -162,14 +196,68 @@ pub struct RuleKey<'k> {
 impl<'k> RuleKey<'k> {
     /// The key whose parts `and` combined, in its order.
     pub fn parts(parts: impl IntoIterator<Item = Key<'k>>) -> Self {
-        Self { parts: parts.into_iter().collect(), alternative: 0 }
+        Self(Named::Parts(Resolved { parts: parts.into_iter().collect(), alternative: 0 }))
     }
 
     /// The key that the rule's `nth` alternative yields, counted from 0 over all its `or`s. Default: 0.
     pub fn alternative(self, nth: u8) -> Self {
-        Self { alternative: nth, ..self }
+        match self.0 {
+            Named::Parts(key) => Self(Named::Parts(Resolved { alternative: nth, ..key })),
+            Named::Address(_) | Named::Missing => self,
+        }
     }
 
+    /// A client's address, as the rule's `client_ip` counts it: IPv6 by its prefix, and the alternative
+    /// that it is.
+    pub fn address(address: IpAddr) -> Self {
+        Self(Named::Address(address))
+    }
+
+    /// The requests without a key, where the rule counts them together
+    /// ([`Missing::Shared`](crate::Missing::Shared)).
+    pub fn missing() -> Self {
+        Self(Named::Missing)
+    }
+
+    /// The key as `rule` counts it.
+    fn resolve(self, rule: &Planned) -> Result<Resolved<'k>, HandleError> {
+        let fits = |key: &Resolved<'_>| match &rule.key {
+            Some(by) => {
+                by.parts_of(key.alternative) == Some(key.parts.len())
+                    && (by.is_total() || key.parts.iter().any(|part| !part.is_empty()))
+            }
+            None => key.alternative == 0 && key.parts.iter().all(Key::is_empty),
+        };
+        let key = match self.0 {
+            Named::Parts(key) => Some(key).filter(fits),
+            Named::Address(address) => {
+                let found = rule.key.as_ref().and_then(|by| by.address(address));
+                found.map(|(alternative, key)| Resolved { parts: smallvec![key], alternative })
+            }
+            Named::Missing => rule
+                .shares_missing()
+                .then(|| Resolved { parts: SmallVec::new(), alternative: MISSING }),
+        };
+        key.ok_or_else(|| HandleError::WrongKey {
+            rule: rule.name.to_string(),
+            expected: expected(rule.key.as_ref()),
+        })
+    }
+}
+
+/// What a rule's key is, for whoever named another.
+fn expected(key: Option<&KeyBy>) -> String {
+    let Some(key) = key else { return "none; give ()".to_owned() };
+    let parts = key.parts_of(0).unwrap_or(1);
+    let alternatives = match key.alternatives() {
+        0 | 1 => String::new(),
+        count => format!(", alternatives 0 to {}", count - 1),
+    };
+    let s = if parts == 1 { "" } else { "s" };
+    format!("{}; {parts} part{s}{alternatives}", key.describe())
+}
+
+impl Resolved<'_> {
     fn bytes(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map(Key::as_bytes)
     }
@@ -196,7 +284,7 @@ impl<'k> RuleKey<'k> {
 
 impl<'k, K: Into<Key<'k>>> From<K> for RuleKey<'k> {
     fn from(key: K) -> Self {
-        Self { parts: smallvec![key.into()], alternative: 0 }
+        Self(Named::Parts(Resolved { parts: smallvec![key.into()], alternative: 0 }))
     }
 }
 
@@ -210,15 +298,25 @@ pub enum HandleError {
     Config(ConfigError),
     /// The layer has no rule of this name.
     NoSuchRule(String),
+    /// The key named is not one the rule can have.
+    WrongKey {
+        /// The rule.
+        rule: String,
+        /// What its keys are.
+        expected: String,
+    },
 }
 
 impl fmt::Display for HandleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&match self {
-            Self::Backend(error) => Cow::Owned(error.to_string()),
-            Self::Config(error) => Cow::Owned(error.to_string()),
-            Self::NoSuchRule(name) => Cow::Owned(format!("the layer has no rule {name:?}")),
-        })
+        match self {
+            Self::Backend(error) => fmt::Display::fmt(error, f),
+            Self::Config(error) => fmt::Display::fmt(error, f),
+            Self::NoSuchRule(name) => write!(f, "the layer has no rule {name:?}"),
+            Self::WrongKey { rule, expected } => {
+                write!(f, "the key of rule {rule:?} is: {expected}")
+            }
+        }
     }
 }
 
@@ -226,7 +324,7 @@ impl Error for HandleError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Backend(error) => error.source(),
-            Self::Config(_) | Self::NoSuchRule(_) => None,
+            Self::Config(_) | Self::NoSuchRule(_) | Self::WrongKey { .. } => None,
         }
     }
 }

@@ -129,9 +129,23 @@ impl From<String> for Key<'_> {
     }
 }
 
-impl From<u64> for Key<'_> {
-    fn from(number: u64) -> Self {
-        Key::copied(&number.to_be_bytes())
+macro_rules! from_number {
+    ($($number:ty),*) => {$(
+        impl From<$number> for Key<'_> {
+            /// The number's bytes.
+            fn from(number: $number) -> Self {
+                Key::copied(&number.to_be_bytes())
+            }
+        }
+    )*};
+}
+
+from_number!(u32, i32, u64, i64, u128, i128);
+
+impl From<[u8; 16]> for Key<'_> {
+    /// Sixteen bytes, as of a UUID.
+    fn from(bytes: [u8; 16]) -> Self {
+        Key::copied(&bytes)
     }
 }
 

@@ -186,6 +186,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    fn quota(&self) -> Quota {
+        self.counter.quota()
+    }
+
     #[inline]
     fn acquire(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
         match self.counter.charge(seat, now, cost) {
@@ -203,6 +207,12 @@ impl Shared {
 const ALL: Seat = Seat { quota: 0, hash: 0 };
 
 impl Limiter {
+    /// The quota in force.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.shared.quota()
+    }
+
     /// Takes one permit, or none.
     pub fn try_acquire(&self) -> Decision {
         self.try_acquire_many(1)
@@ -230,8 +240,8 @@ impl Limiter {
     /// # Errors
     ///
     /// If the quota cannot be counted; the old one stays.
-    pub fn set_limit(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.shared.set_limit(quota, self.time.now())
+    pub fn set_limit(&self, quota: impl Into<Quota>) -> Result<(), ConfigError> {
+        self.shared.set_limit(quota.into(), self.time.now())
     }
 }
 
@@ -239,6 +249,12 @@ impl KeyedLimiter {
     #[inline]
     fn seat(&self, key: &Key<'_>) -> Seat {
         Seat { quota: 0, hash: hash_of(&self.hasher, 0, [key.as_bytes()]) }
+    }
+
+    /// The quota in force.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.shared.quota()
     }
 
     /// Takes one permit of `key`, or none.
@@ -268,8 +284,8 @@ impl KeyedLimiter {
     /// # Errors
     ///
     /// If the quota cannot be counted; the old one stays.
-    pub fn set_limit(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.shared.set_limit(quota, self.time.now())
+    pub fn set_limit(&self, quota: impl Into<Quota>) -> Result<(), ConfigError> {
+        self.shared.set_limit(quota.into(), self.time.now())
     }
 
     /// How many keys hold state now; those that are idle do not. Walks through all keys kept.

@@ -26,6 +26,9 @@ use crate::{
     rule::{Counting, SharedLimiter},
 };
 
+/// The alternative of a missing key where such requests count together; above all there are.
+pub(crate) const MISSING: u8 = u8::MAX;
+
 /// The most rules a layer may have: one bit each in a word.
 const MAX_RULES: usize = 64;
 
@@ -130,11 +133,16 @@ impl Planned {
         alternative: u8,
         parts: impl IntoIterator<Item = &'p [u8]>,
     ) -> Seat {
-        let quota = self.quotas.get(usize::from(alternative)).copied().unwrap_or(0);
         if self.key.is_none() {
             return Seat { quota: 0, hash: 0 };
         }
+        let quota = self.quotas.get(usize::from(alternative)).copied().unwrap_or(0);
         Seat { quota: quota.into(), hash: hash_of(&self.hasher, alternative, parts) }
+    }
+
+    /// Whether requests without a key count together.
+    pub(crate) fn shares_missing(&self) -> bool {
+        self.missing == Some(Missing::Shared)
     }
 
     /// The key's bytes for another backend: each part after its length, then the alternative.
@@ -143,7 +151,7 @@ impl Planned {
         if let Some(key) = &self.key {
             match key.feed(head, &mut encoded) {
                 Some(found) => encoded.finish(found.alternative),
-                None => encoded.finish(u8::MAX),
+                None => encoded.finish(MISSING),
             }
         }
         encoded
@@ -151,6 +159,7 @@ impl Planned {
 
     /// Puts another quota in force.
     pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+        check_cost(&self.cost, quota).map_err(|error| error.of_rule(&self.name))?;
         match &self.count {
             Count::Local(counter) => counter.set_limit(quota, now),
             Count::Remote(remote) => {
@@ -165,7 +174,7 @@ impl Planned {
 /// The hash of a missing key where such requests count together: a key that no alternative has, of no
 /// parts, and with a number above all alternatives.
 fn shared_hash(hasher: &RandomState) -> u64 {
-    hash_of(hasher, u8::MAX, [])
+    hash_of(hasher, MISSING, [])
 }
 
 /// Hashes the parts of a key as they come.
@@ -284,6 +293,22 @@ pub(crate) struct Defaults<'l> {
     pub(crate) backend: Option<&'l Arc<dyn Backend>>,
 }
 
+/// A cost that never fits would refuse every request.
+fn check_cost(cost: &Cost, quota: Quota) -> Result<(), ConfigError> {
+    // What is wrong with the quota itself is told where it is compiled.
+    let Ok((_, _, limit)) = quota.checked() else { return Ok(()) };
+    match cost.fixed() {
+        Some(cost) if cost > limit => Err(ConfigError::new(
+            "cost",
+            cost,
+            format!(
+                "is above the limit ({limit}), so every request would be refused; raise the burst"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
     let name = rule.name.as_bytes();
     let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
@@ -307,6 +332,12 @@ fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
     if let Some(matcher) = &rule.matcher {
         matcher.validate()?;
     }
+    let quota = match &rule.counting {
+        Counting::Own(algorithm) => algorithm.quota(),
+        Counting::Shared(SharedLimiter::Keyed(limiter)) => limiter.quota(),
+        Counting::Shared(SharedLimiter::Unkeyed(limiter)) => limiter.quota(),
+    };
+    check_cost(&rule.cost, quota)?;
     match (&rule.key, rule.missing) {
         (Some(key), missing) => {
             key.validate()?;

@@ -121,10 +121,32 @@ impl Quota {
 }
 
 impl fmt::Display for Quota {
+    /// As [`FromStr`] reads it: `5/min burst 10`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} per {:?} burst {}", self.permits, self.period, self.max_burst())
+        let nanos = self.period.as_nanos();
+        let (unit, length) = UNITS
+            .into_iter()
+            .find(|(_, length)| nanos.is_multiple_of(u128::from(*length)))
+            .unwrap_or(("ns", 1));
+        write!(f, "{}/", self.permits)?;
+        match nanos / u128::from(length) {
+            1 => {}
+            count => write!(f, "{count}")?,
+        }
+        write!(f, "{unit} burst {}", self.max_burst())
     }
 }
+
+/// Units of a period by their first name, longest first, in nanoseconds.
+const UNITS: [(&str, u64); 7] = [
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
 
 impl FromStr for Quota {
     type Err = ConfigError;
@@ -195,16 +217,14 @@ fn period(text: &str) -> Option<Duration> {
     let letters = text.find(|c: char| !c.is_ascii_digit())?;
     let (count, unit) = text.split_at(letters);
     let count: u64 = if count.is_empty() { 1 } else { count.parse().ok()? };
-    let nanos: u64 = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" | "sec" | "second" => 1_000_000_000,
-        "m" | "min" | "minute" => 60_000_000_000,
-        "h" | "hour" => 3_600_000_000_000,
-        "d" | "day" => 86_400_000_000_000,
-        _ => return None,
+    let name = match unit {
+        "sec" | "second" => "s",
+        "m" | "minute" => "min",
+        "hour" => "h",
+        "day" => "d",
+        name => name,
     };
+    let (_, nanos) = UNITS.into_iter().find(|(known, _)| *known == name)?;
     count.checked_mul(nanos).map(Duration::from_nanos)
 }
 
@@ -214,4 +234,24 @@ pub(crate) fn gcd(mut a: u128, mut b: u128) -> u128 {
         (a, b) = (b, a % b);
     }
     a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_is_read_back() {
+        let periods = [1, 999, 1_000, 1_500_000, 1_000_000_000, 90_000_000_000, 86_400_000_000_000];
+        for period in periods.map(Duration::from_nanos) {
+            for quota in [Quota::new(7, period), Quota::new(7, period).burst(9)] {
+                let text = quota.to_string();
+                let read: Quota = text.parse().expect("what was written");
+                assert_eq!((read.permits(), read.period()), (7, period), "{text}");
+                assert_eq!(read.max_burst(), quota.max_burst(), "{text}");
+            }
+        }
+        assert_eq!(Quota::per_minute(5).to_string(), "5/min burst 5");
+        assert_eq!(Quota::new(100, Duration::from_secs(10)).to_string(), "100/10s burst 100");
+    }
 }

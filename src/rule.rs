@@ -32,8 +32,9 @@ use crate::{
 /// ```
 /// use tower_sluice::{Missing, Rule, TokenBucket, key, matcher};
 ///
+/// // Whoever logs in is nobody yet: only the address is known.
 /// let logins = Rule::new("logins", TokenBucket::per_minute(5))
-///     .key(key::header("x-user-id").or(key::client_ip().relaxed(10)))
+///     .key(key::client_ip())
 ///     .matching(matcher::path("/login"));
 /// let exports = Rule::new("exports", TokenBucket::per_hour(100))
 ///     .key(key::header("x-tenant"))
@@ -172,12 +173,14 @@ impl Rule {
         self
     }
 
-    /// Applies the rule only to requests for which `applies` is true. Several conditions must all hold.
+    /// Applies the rule only to requests for which `applies` is true. Several conditions must all hold. A
+    /// stored [`Match`] goes to [`matching`](Self::matching).
     pub fn when(self, applies: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.matching(matcher::from_fn(applies))
     }
 
-    /// Applies the rule only to requests that match. Several conditions must all hold.
+    /// Applies the rule only to requests that match. Several conditions must all hold. A closure goes to
+    /// [`when`](Self::when).
     pub fn matching(mut self, matcher: impl Matcher) -> Self {
         let matcher = matcher.boxed();
         self.matcher = Some(match self.matcher {
@@ -187,7 +190,8 @@ impl Rule {
         self
     }
 
-    /// Sets the permits a request costs. Zero is always allowed and spends nothing.
+    /// Sets the permits a request costs. Zero is always allowed and spends nothing; more than the limit is
+    /// an error at build. A closure goes to [`cost_fn`](Self::cost_fn).
     pub fn cost(mut self, cost: impl Into<Cost>) -> Self {
         self.cost = cost.into();
         self

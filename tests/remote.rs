@@ -337,7 +337,7 @@ async fn a_refusal_elsewhere_leaves_nothing_charged_here() {
 #[tokio::test]
 async fn a_refusal_here_asks_nobody_elsewhere() {
     let backend = always(allowed());
-    let layer = manual().rule(local("all").cost(11)).rule(remote("fleet", backend.clone()));
+    let layer = manual().rule(local("all").cost_fn(|_| 11)).rule(remote("fleet", backend.clone()));
     assert_eq!(status(&layer.build().unwrap(), get()).await, StatusCode::TOO_MANY_REQUESTS);
     assert!(backend.charges().is_empty());
 }
@@ -572,7 +572,7 @@ async fn clones_of_an_arc_are_one_backend_and_equal_values_are_two() {
     let one = Arc::new(Counted(Local::new(), AtomicU64::new(0)));
     let layer = manual()
         .rule(remote("a", Arc::clone(&one)))
-        .rule(remote("b", Arc::clone(&one)).cost(11))
+        .rule(remote("b", Arc::clone(&one)).cost_fn(|_| 11))
         .rule(remote("c", Counted(Local::new(), AtomicU64::new(0))))
         .build()
         .unwrap();

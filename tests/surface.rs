@@ -142,16 +142,19 @@ fn closures_infer_and_keys_combine() -> Result<(), ConfigError> {
         key::from_owned(|head| head.header_str("x-t").map(|s| s.to_lowercase())),
         key::from_owned(|head| head.header_str("x-n").and_then(|s| s.parse::<u64>().ok())),
         key::from_owned(move |_| Some(address)),
-        key::always(|head| head.path().into()),
+        key::header("x-b").or(key::always(|head| head.path().into())),
         key::extension(|tenant: &Tenant| Key::from(&tenant.0)),
         key::header("x-user-id").or(key::client_ip().relaxed(10)),
         key::header("x-tenant").and(key::route()),
-        key::client_ip().or(MyKey),
-        MyKey.boxed().or(key::global()),
+        key::header("x-a").or(MyKey),
+        MyKey.boxed(),
     ];
     let mut builder = RateLimitLayer::builder();
     for (i, key) in keys.into_iter().enumerate() {
-        let rule = Rule::new(format!("rule-{i}"), quota()).key(key.or(key::global()));
+        let mut rule = Rule::new(format!("rule-{i}"), quota()).key(key.clone());
+        if !key.is_total() {
+            rule = rule.missing(Missing::Skip);
+        }
         builder = builder.rule(rule);
     }
     builder

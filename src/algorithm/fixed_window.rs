@@ -108,6 +108,12 @@ impl FixedWindow {
     }
 }
 
+impl From<FixedWindow> for Quota {
+    fn from(window: FixedWindow) -> Self {
+        window.quota
+    }
+}
+
 /// How many bits `n` takes.
 fn bits(n: u64) -> u32 {
     u64::BITS - n.leading_zeros()

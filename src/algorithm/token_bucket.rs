@@ -79,6 +79,11 @@ impl TokenBucket {
         Self::new(permits, Duration::from_secs(3_600))
     }
 
+    /// `permits` per day of 86,400 seconds.
+    pub const fn per_day(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(86_400))
+    }
+
     /// Sets the burst: the most that may pass at one instant. Default: the permits of one period.
     pub const fn burst(self, permits: u64) -> Self {
         Self { quota: self.quota.burst(permits), ..self }
@@ -160,6 +165,12 @@ fn share(burst: u64, unit: u64, fraction: f64) -> u64 {
     }
     let whole = permits.floor();
     (whole as u64).saturating_mul(unit).saturating_add(((permits - whole) * unit as f64) as u64)
+}
+
+impl From<TokenBucket> for Quota {
+    fn from(bucket: TokenBucket) -> Self {
+        bucket.quota
+    }
 }
 
 impl From<Quota> for TokenBucket {

@@ -44,6 +44,14 @@ impl Cost {
         Self(Kind::Computed(Arc::new(compute)))
     }
 
+    /// The cost, where it is the same for every request.
+    pub(crate) fn fixed(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Fixed(permits) => Some(*permits),
+            Kind::Computed(_) => None,
+        }
+    }
+
     /// The cost of the request with this head.
     #[inline]
     pub(crate) fn of(&self, head: &Head<'_>) -> u64 {

@@ -37,6 +37,10 @@ use crate::{ConfigError, Head};
 ///     .when(|head| head.path().ends_with("/export"));
 /// # let _ = rule;
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a matcher",
+    note = "for a route write `matcher::path(\"/orders/{{id}}\")`, for a closure `.when(|head| ..)`"
+)]
 pub trait Matcher: Send + Sync + 'static {
     /// Whether the request with this head is concerned.
     ///

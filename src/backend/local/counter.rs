@@ -279,6 +279,11 @@ impl Counter {
         }
     }
 
+    /// The quota in force.
+    pub(crate) fn quota(&self) -> Quota {
+        lock(&self.spec).algorithm.quota()
+    }
+
     /// Puts another quota in force; what is spent stays spent.
     pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
         let mut spec = lock(&self.spec);

@@ -26,11 +26,11 @@ use crate::{ConfigError, Head, Key};
 #[derive(Clone)]
 #[must_use]
 pub struct KeyBy {
-    kind: Kind,
+    pub(super) kind: Kind,
 }
 
 #[derive(Clone)]
-enum Kind {
+pub(super) enum Kind {
     Global,
     Header(HeaderName),
     Cookie(Arc<str>),
@@ -92,12 +92,20 @@ impl KeyBy {
     /// Which of the two it was is part of the key: a header that says `192.0.2.1` never shares the
     /// bucket of that address. At most 16 alternatives.
     ///
-    /// For callers without an identity; it is no defence against invented ones.
+    /// For callers without an identity; it is no defence against invented ones. A key that cannot be
+    /// missing comes last, or building the rule is an error.
     pub fn or(self, other: impl KeyExtractor) -> Self {
         let (left, right) = match self.valid_with(other.boxed()) {
             Ok(both) => both,
             Err(invalid) => return invalid,
         };
+        if left.is_total() {
+            return Self::invalid(ConfigError::new(
+                "key.or",
+                format!("{} or {}", left.nested(), right.nested()),
+                format!("{} cannot be missing, so what follows is never asked", left.nested()),
+            ));
+        }
         let mut alternatives = Vec::new();
         for key in [left, right] {
             match key.kind {
@@ -290,7 +298,7 @@ impl KeyBy {
     }
 
     /// How many alternatives there are; at most [`MAX_ALTERNATIVES`] in a key that was built.
-    fn alternatives(&self) -> u8 {
+    pub(crate) fn alternatives(&self) -> u8 {
         match &self.kind {
             Kind::Or(keys) => {
                 keys.iter().fold(0, |sum: u8, key| sum.saturating_add(key.alternatives()))

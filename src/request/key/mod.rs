@@ -61,6 +61,7 @@ mod client_ip;
 mod closure;
 mod cookie;
 mod forwarded;
+mod named;
 pub(crate) mod route;
 #[cfg(test)]
 mod tests;
@@ -100,6 +101,10 @@ pub(crate) use route::{RouteState, route_state};
 ///     .missing(Missing::Skip);
 /// # let _ = rule;
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a key",
+    note = "for a header write `key::header(\"x-user-id\")`, for a closure `key::from_fn(|head| ..)`"
+)]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, borrowed from the head or from the extractor; `None` where the request has none.
     ///

@@ -163,12 +163,17 @@ fn mistakes_come_out_of_any_combination() {
         (global().relaxed(0), "key.relaxed"),
         (global().relaxed(u64::MAX).relaxed(2), "key.relaxed"),
         (global().relaxed(u64::MAX).and(global().relaxed(2)), "key.relaxed"),
-        (global().or(header("a").relaxed(u64::MAX)).relaxed(2), "key.relaxed"),
+        (header("a").relaxed(u64::MAX).or(global()).relaxed(2), "key.relaxed"),
         (client_ip().x_forwarded_for().boxed(), "client_ip.header"),
         (Arc::new(client_ip().x_forwarded_for()).boxed(), "client_ip.header"),
         ((0..16).fold(header("a"), |key, _| key.or(header("b"))), "key.or"),
         ((0..9).fold(global(), |key, _| key.and(header("a").or(global()))), "key.or"),
-        ((0..300).fold(global(), |key, _| key.or(global())), "key.or"),
+        ((0..300).fold(header("a"), |key, _| key.or(header("a"))), "key.or"),
+        // What follows a key that cannot be missing is never asked.
+        (global().or(header("a")), "key.or"),
+        (client_ip().or(header("a")), "key.or"),
+        (header("a").or(client_ip()).or(header("b")), "key.or"),
+        (always(|_| Key::GLOBAL).and(client_ip()).or(header("a")), "key.or"),
     ] {
         assert_eq!(key.validate().unwrap_err().field(), field);
         let inside = header("a").and(key).relaxed(2).or(header("b"));
