@@ -273,7 +273,8 @@ impl Machine {
     pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
         let window = old.window_at(state, now);
         if window.count == 0 {
-            return self.idle_word(now);
+            // Not the idle word of now, under which the slot would stay taken for the present window.
+            return 0;
         }
         // The old window's start, unless that is not known or the new length has it ended already: then it
         // starts now, for what is spent stays spent for one new period at most.

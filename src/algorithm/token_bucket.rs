@@ -325,7 +325,7 @@ impl Machine {
     pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
         let debt = old.debt(state, old.floor(now));
         if debt == 0 {
-            return self.idle_word(now);
+            return 0;
         }
         let units = (u128::from(debt) * u128::from(self.unit)).div_ceil(u128::from(old.unit));
         // A bucket cannot be emptier than empty.
