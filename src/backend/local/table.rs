@@ -225,7 +225,7 @@ impl Table {
         }
         // A slot that is changing hands is being taken from this key: whoever would give it to this key
         // holds the lock that is ours.
-        let Some((index, replaced)) = self.claim(quotas, hash, now) else {
+        let Some(index) = self.claim(quotas, hash, now) else {
             return Some(Charged::NoRoom);
         };
         let present = quotas.present();
@@ -233,8 +233,8 @@ impl Table {
         let first = present.machine.charge(0, now, cost, held);
         let word = match first {
             Step::To(state) => present.word(state),
-            // The quota changed meanwhile: the slot is given back as it was.
-            Step::Denied => replaced,
+            // The quota changed meanwhile: the key is here, idle, with a word above the one it replaced.
+            Step::Denied => present.word(present.machine.idle_word(now)),
         };
         // Relaxed: published by the word.
         hash_cell.store(hash, Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl Table {
     }
 
     /// Takes a slot on the key's path; its word is `CLAIMED` until the caller writes it.
-    fn claim(&self, quotas: &Generations, hash: u64, now: Nanos) -> Option<(usize, u64)> {
+    fn claim(&self, quotas: &Generations, hash: u64, now: Nanos) -> Option<usize> {
         // Each failed attempt means that somebody else took or used the slot found.
         for attempt in 0..16 {
             let Some((index, word)) = self.vacancy(quotas, hash, now) else {
@@ -267,7 +267,7 @@ impl Table {
             // Ours now, so its hash stands still.
             let was = hash_cell.load(Ordering::Relaxed);
             if was > FREED || self.take_share() {
-                return Some((index, word));
+                return Some(index);
             }
             // The bound was reached meanwhile. Release pairs with the acquire in `find`.
             word_cell.store(word, Ordering::Release);
@@ -337,9 +337,10 @@ impl Table {
                     line.hashes[i].store(FREED, Ordering::Relaxed);
                     freed += 1;
                 }
-                // Release pairs with the acquire in `find`. The idle word stays, so that the next claim
-                // writes a greater one.
-                line.words[i].store(word, Ordering::Release);
+                // Release pairs with the acquire in `find`. A greater idle word, so that a hit that read
+                // the old one with the old hash fails; the next claim writes a greater one still.
+                let idle = present.word(present.machine.idle_word(now));
+                line.words[i].store(idle, Ordering::Release);
             }
         }
         self.used.fetch_sub(freed, Ordering::Relaxed);
@@ -362,7 +363,7 @@ impl Table {
             if let Found::At(..) = self.find(hash) {
                 continue;
             }
-            let Some((index, _)) = self.claim(quotas, hash, now) else { return false };
+            let Some(index) = self.claim(quotas, hash, now) else { return false };
             let present = quotas.present();
             let (hash_cell, word_cell) = self.slot(index);
             hash_cell.store(hash, Ordering::Relaxed);
@@ -460,4 +461,46 @@ fn zeroed(lines: usize) -> Box<[Line]> {
 fn zeroed(lines: usize) -> Box<[Line]> {
     let four = || std::array::from_fn(|_| AtomicU64::new(0));
     (0..lines).map(|_| Line { hashes: four(), words: four() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        FixedWindow, TokenBucket,
+        algorithm::{Algorithm, Epoch},
+    };
+
+    fn quotas(algorithm: impl Into<Algorithm>) -> Generations {
+        let machine = Machine::compile(&algorithm.into(), Epoch::default());
+        Generations::new(machine.expect("a quota"))
+    }
+
+    /// A hit reads word and hash without a lock. Were the slot freed between that and the swap, with
+    /// its word left as it was, the charge would go to a slot that is nobody's.
+    #[test]
+    fn a_hit_on_a_slot_that_was_freed_meanwhile_fails() {
+        let window = FixedWindow::per_second(5);
+        let many: [Algorithm; 3] =
+            [TokenBucket::per_second(5).into(), window.into(), window.aligned().into()];
+        for algorithm in many {
+            let (quotas, table) = (quotas(algorithm), Table::new(4));
+            assert!(matches!(table.charge(&quotas, 77, Nanos::new(1), 1, 0), Charged::Made(_)));
+            let later = Nanos::new(5_000_000_000);
+            let Found::At(index, word) = table.find(77) else { panic!("the key is there") };
+            assert!(table.reclaim(&quotas, later));
+            assert!(matches!(table.find(77), Found::Absent));
+            let present = quotas.present();
+            let Step::To(next) = present.machine.charge(present.state(word, later), later, 1, 0)
+            else {
+                panic!("an idle key")
+            };
+            assert!(table.swap(index, word, present.word(next)).is_none(), "{algorithm:?}");
+            // The slot is free for the next key, whose word is a greater one.
+            let freed = table.slot(index).1.load(Ordering::Relaxed);
+            assert!(matches!(table.charge(&quotas, 77, later, 1, 0), Charged::Made(_)));
+            let Found::At(again, word) = table.find(77) else { panic!("the key is back") };
+            assert!(again != index || word > freed, "{algorithm:?}");
+        }
+    }
 }
