@@ -192,13 +192,14 @@ impl Machine {
         matches!(self, Self::FixedWindow(_))
     }
 
-    /// The state that means under this quota what `state` means under `old`; rounded against the key.
+    /// The state that means under this quota what `state` means under `old`, rounded against the key;
+    /// zero for an idle one.
     pub(crate) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
         match (self, old) {
             (Self::FixedWindow(new), Self::FixedWindow(old)) => new.convert(old, state, now),
             (Self::TokenBucket(new), Self::TokenBucket(old)) => new.convert(old, state, now),
             // A limiter keeps its algorithm for life; were it to change, its keys would start anew.
-            _ => self.idle_word(now),
+            _ => 0,
         }
     }
 

@@ -373,3 +373,25 @@ fn a_decision_is_the_same_with_and_without_a_key() {
         }
     }
 }
+
+#[test]
+fn a_new_quota_leaves_the_slots_of_idle_keys_free() {
+    let day = Duration::from_secs(86_400);
+    let [first, aligned] = [FixedWindow::per_day(5), FixedWindow::per_day(5).aligned()];
+    for window in [first, aligned] {
+        let clock = ManualClock::new();
+        let limiter = window.keyed_limiter().max_keys(40).clock(clock.clone());
+        let limiter = limiter.build().expect("a window");
+        for key in 0..40_u64 {
+            assert!(limiter.try_acquire(key).is_allowed());
+        }
+        clock.advance(day + Duration::from_secs(1));
+        limiter.set_limit(Quota::per_day(7)).expect("a quota");
+        assert_eq!(limiter.tracked_keys(), 0);
+        // Others come: each has a slot, none an overflow bucket.
+        for key in 100..112_u64 {
+            assert_eq!(limiter.try_acquire(key).remaining(), 6);
+        }
+        assert_eq!(limiter.tracked_keys(), 12, "{window:?}");
+    }
+}

@@ -179,12 +179,14 @@ fn ar_22_default_clock_against_the_system() {
     let length = Duration::from_secs(scaled(60));
     let limiter = TokenBucket::per_second(1).limiter().build().expect("a bucket");
     let began = Instant::now();
-    let mut passed = Vec::new();
+    let (mut passed, mut longest, mut last) = (Vec::new(), Duration::ZERO, began);
     while began.elapsed() < length {
         let before = Instant::now();
         if limiter.try_acquire().is_allowed() {
             passed.push((before, Instant::now()));
         }
+        longest = longest.max(before - last);
+        last = before;
         thread::sleep(Duration::from_millis(10));
     }
     for pair in passed.windows(2) {
@@ -192,33 +194,35 @@ fn ar_22_default_clock_against_the_system() {
         let apart = pair[1].1 - pair[0].0;
         assert!(apart >= Duration::from_millis(990), "{apart:?} apart");
     }
-    // Each admission is late by as long as a poll takes; on a busy machine more than one may be lost.
-    let seconds = length.as_secs() as usize;
-    assert!((seconds - seconds / 3..=seconds + 1).contains(&passed.len()), "{}", passed.len());
+    // Each is late by one poll at most; polls are late where the machine is busy.
+    let least = (length.as_secs_f64() / (1.01 + longest.as_secs_f64())) as usize;
+    let most = length.as_secs() as usize + 1;
+    assert!((least..=most).contains(&passed.len()), "{} of {least} to {most}", passed.len());
 }
 
 #[test]
 fn ar_22_first_check_is_quick() {
-    // Only the first check of a process calibrates the clock, so a process of its own.
+    // Only the first clock of a process calibrates, when a limiter or layer is built; a check finds it
+    // done. So a process of its own, and a second and third where the machine was busy just then.
     const CHILD: &str = "SLUICE_FIRST_CHECK";
     if env::var_os(CHILD).is_some() {
-        let bucket = TokenBucket::per_second(1);
+        let limiter = TokenBucket::per_second(1).limiter().build().expect("a bucket");
         let began = Instant::now();
-        let allowed = bucket.limiter().build().expect("a bucket").try_acquire().is_allowed();
+        let allowed = limiter.try_acquire().is_allowed();
         let took = began.elapsed();
-        assert!(allowed);
-        // Ten times the case's bound.
-        assert!(took < Duration::from_millis(50), "build and first check took {took:?}");
+        assert!(allowed && took < Duration::from_millis(5), "the first check took {took:?}");
         return;
     }
-    let this = env::current_exe().expect("this test");
-    let child = Command::new(this)
-        .args(["--exact", "clocks::ar_22_first_check_is_quick", "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .expect("a child");
-    let said = String::from_utf8_lossy(&child.stdout).into_owned();
-    assert!(child.status.success() && said.contains("1 passed"), "{said}{child:?}");
+    let child = || {
+        let this = env::current_exe().expect("this test");
+        let mut child = Command::new(this);
+        child.args(["--exact", "clocks::ar_22_first_check_is_quick", "--nocapture"]);
+        let output = child.env(CHILD, "1").output().expect("a child");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success() && said.contains("1 passed"), said)
+    };
+    let said: Vec<_> = (0..3).map(|_| child()).take_while(|(passed, _)| !passed).collect();
+    assert!(said.len() < 3, "{said:?}");
 }
 
 /// A monotonic clock that stops while the machine sleeps, and a wall clock that does not.

@@ -481,3 +481,45 @@ fn zeroed(lines: usize) -> Option<Box<[Line]>> {
     let four = || std::array::from_fn(|_| AtomicU64::new(0));
     Some((0..lines).map(|_| Line { hashes: four(), words: four() }).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        FixedWindow, TokenBucket,
+        algorithm::{Algorithm, Epoch},
+    };
+
+    fn quotas(algorithm: impl Into<Algorithm>) -> Generations {
+        let machine = Machine::compile(&algorithm.into(), Epoch::default());
+        Generations::new(machine.expect("a quota"))
+    }
+
+    /// A hit reads word and hash without a lock. Were the slot freed between that and the swap, with
+    /// its word left as it was, the charge would go to a slot that is nobody's.
+    #[test]
+    fn a_hit_on_a_slot_that_was_freed_meanwhile_fails() {
+        let window = FixedWindow::per_second(5);
+        let many: [Algorithm; 3] =
+            [TokenBucket::per_second(5).into(), window.into(), window.aligned().into()];
+        for algorithm in many {
+            let (quotas, table) = (quotas(algorithm), Table::new(4).expect("memory"));
+            assert!(matches!(table.charge(&quotas, 77, Nanos::new(1), 1, 0), Charged::Made(_)));
+            let later = Nanos::new(5_000_000_000);
+            let Found::At(index, word) = table.find(77) else { panic!("the key is there") };
+            assert!(table.reclaim(&quotas, later));
+            assert!(matches!(table.find(77), Found::Absent));
+            let present = quotas.present();
+            let Step::To(next) = present.machine.charge(present.state(word, later), later, 1, 0)
+            else {
+                panic!("an idle key")
+            };
+            assert!(table.swap(index, word, present.word(next)).is_none(), "{algorithm:?}");
+            // The slot is free for the next key, whose word is a greater one.
+            let freed = table.slot(index).1.load(Ordering::Relaxed);
+            assert!(matches!(table.charge(&quotas, 77, later, 1, 0), Charged::Made(_)));
+            let Found::At(again, word) = table.find(77) else { panic!("the key is back") };
+            assert!(again != index || word > freed, "{algorithm:?}");
+        }
+    }
+}
