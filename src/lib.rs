@@ -52,6 +52,9 @@ mod sync;
 pub mod testing;
 mod verdict;
 
+#[cfg(sluice_loom)]
+#[doc(hidden)]
+pub use crate::backend::local::models;
 pub use crate::{
     algorithm::{Algorithm, FixedWindow, StartLevel, TokenBucket},
     backend::Backend,

@@ -43,7 +43,7 @@ const SLOTS: usize = 4;
 const PAIRS: u32 = 4;
 
 /// Mutexes that serialise inserts.
-const STRIPES: usize = if cfg!(sluice_loom) { 1 } else { 64 };
+const STRIPES: usize = if cfg!(sluice_loom) { 2 } else { 64 };
 
 /// Lines an insert looks through for idle slots to free, once the bound is reached.
 const RECLAIM_LINES: usize = 16;
