@@ -287,13 +287,15 @@ impl Table {
                 let word = line.words[i].load(Ordering::Acquire);
                 ends_here |= seen == UNUSED;
                 let free = match seen {
+                    // No quota wrote this word, so that none can read it.
+                    _ if word == CLAIMED => false,
                     UNUSED | FREED => may_grow,
                     _ => {
                         let present = quotas.present();
                         present.machine.is_idle(present.state(word, now), now)
                     }
                 };
-                if word != CLAIMED && free {
+                if free {
                     return Some((line_index * SLOTS + i, word));
                 }
             }
