@@ -116,7 +116,7 @@ proptest! {
         let name = |key: u8| format!("key-{key}");
         let peek = |key: u8, cost: u64| match keys {
             Keys::One => one.peek(cost),
-            Keys::Many => many.peek(&name(key), cost),
+            Keys::Many => many.peek(name(key), cost),
         };
         let mut service = layer.layer(service_fn(served));
         let mut models = [exact.model(built, utc), exact.model(built, utc)];
@@ -151,7 +151,7 @@ proptest! {
                     let fits = models[which].peek_beside(now, cost, held[which]).allowed;
                     let decision = match keys {
                         Keys::One => one.try_acquire_many(cost),
-                        Keys::Many => many.try_acquire_many(&name(key), cost),
+                        Keys::Many => many.try_acquire_many(name(key), cost),
                     };
                     prop_assert_eq!(decision.is_allowed(), fits);
                     if fits {
