@@ -5,7 +5,7 @@
 //! refuses after all; (3) where a rule counts on another backend, hold instead of charging, ask, and
 //! turn the holds into charges at the answer. A refusal leaves nothing charged in this process.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use http::StatusCode;
 use smallvec::SmallVec;
@@ -16,17 +16,17 @@ use crate::{
         Answer, Backend, Charge, LimiterId, Receipt, Verdicts,
         local::{Counter, Hold, Made, Seat},
     },
-    clock::{BoxFuture, Nanos, Time},
+    clock::{BoxFuture, Nanos},
     core::Core,
     plan::{Count, Encoded, Planned, Remote, Whose},
 };
 
 /// What the rules decided. Rules are told by their index in the plan.
 pub(crate) enum Outcome {
-    /// All that applied are charged.
-    Admitted(SmallVec<[Asked; 4]>),
+    /// All that applied are charged; what they decided, in no order, where somebody wants to know.
+    Admitted(Vec<(u16, Decision)>),
     /// These refuse, in the order written; nothing is charged.
-    Denied(SmallVec<[(u16, Decision); 2]>),
+    Denied(SmallVec<[(u16, Decision); 1]>),
     /// The request has no key for this rule, which refuses it with this status.
     Keyless(u16, StatusCode),
     /// The backend of this rule could not answer; nothing is charged here.
@@ -75,10 +75,13 @@ impl Core {
             }
         };
         let charged = counter.charge(seat, now, cost);
-        self.saw(rule, counter, seat, now);
+        self.saw(rule, seat, now);
         match charged {
             Ok(_) => None,
-            Err(decision) => Some(Outcome::Denied(smallvec::smallvec![(0, decision)])),
+            Err(denied) => {
+                let decision = counter.explain(seat, denied, now, cost);
+                Some(Outcome::Denied(smallvec::smallvec![(0, decision)]))
+            }
         }
     }
 
@@ -101,11 +104,9 @@ impl Core {
                 }
             };
             let asked = Asked { rule: index, seat, cost: rule.cost(head) };
+            self.saw(rule, seat, now);
             match &rule.count {
-                Count::Local(counter) => {
-                    self.saw(rule, counter, seat, now);
-                    local.push(asked);
-                }
+                Count::Local(_) => local.push(asked),
                 Count::Remote(_) => remote.push(asked),
             }
         }
@@ -136,7 +137,7 @@ impl Core {
 
     #[cold]
     fn refusals(&self, local: &[Asked], now: Nanos) -> Option<Outcome> {
-        let denied: SmallVec<[_; 2]> = local
+        let denied: SmallVec<[_; 1]> = local
             .iter()
             .filter_map(|asked| {
                 let decision = self.counter(asked)?.peek(asked.seat, now, asked.cost);
@@ -155,7 +156,8 @@ impl Core {
             match counter.charge(asked.seat, now, asked.cost) {
                 Ok(Some(charge)) => made.push((counter, asked.seat.quota, charge)),
                 Ok(None) => {}
-                Err(decision) => {
+                Err(denied) => {
+                    let decision = counter.explain(asked.seat, denied, now, asked.cost);
                     for (counter, quota, charge) in made.iter().rev() {
                         counter.undo(*quota, charge, now);
                     }
@@ -163,7 +165,18 @@ impl Core {
                 }
             }
         }
-        Outcome::Admitted(local.iter().copied().collect())
+        Outcome::Admitted(self.tell(local, now))
+    }
+
+    /// What the rules in this process decided, after their charges.
+    fn tell(&self, local: &[Asked], now: Nanos) -> Vec<(u16, Decision)> {
+        if !self.is_curious() {
+            return Vec::new();
+        }
+        let decision = |asked: &Asked| {
+            self.counter(asked).map(|counter| (asked.rule, counter.peek(asked.seat, now, 0)))
+        };
+        local.iter().filter_map(decision).collect()
     }
 
     /// Step 3: holds in this process, and asks the other backends, one call each.
@@ -175,7 +188,12 @@ impl Core {
         head: &Head<'_>,
         now: Nanos,
     ) -> Decided {
-        let mut held = Held { holds: SmallVec::new(), calls: Vec::new(), time: self.time.clone() };
+        let mut held = Held {
+            holds: SmallVec::new(),
+            calls: Vec::new(),
+            said: Vec::new(),
+            core: Arc::clone(self),
+        };
         for asked in &local {
             let Some(counter) = self.counter(asked) else { continue };
             match counter.hold(asked.seat, now, asked.cost) {
@@ -213,18 +231,21 @@ impl Core {
                 }
             }
         }
-        Decided::Now(held.admit(local))
+        Decided::Now(held.admit(&local))
     }
 
     #[inline]
-    fn saw(&self, rule: &Planned, counter: &Counter, seat: Seat, now: Nanos) {
-        if rule.key.is_some() {
-            if let Some(fault) = rule.watch.saw(seat.hash, now) {
-                self.watch.raise(fault, Some(&rule.name));
-            }
-            if counter.has_overflowed() {
-                self.watch.raise(crate::event::Fault::Keys, Some(&rule.name));
-            }
+    fn saw(&self, rule: &Planned, seat: Seat, now: Nanos) {
+        if rule.key.is_none() {
+            return;
+        }
+        let fault = rule.watch.saw(seat.hash, now);
+        let fault = match &rule.count {
+            Count::Local(counter) if counter.has_overflowed() => rule.watch.overflowed().or(fault),
+            _ => fault,
+        };
+        if let Some(fault) = fault {
+            self.watch.raise(fault, Some(&rule.name));
         }
     }
 
@@ -241,7 +262,9 @@ impl Core {
 struct Held {
     holds: SmallVec<[(Arc<Counter>, Hold); 4]>,
     calls: Vec<Call>,
-    time: Time,
+    /// What the backends decided that allow the request.
+    said: Vec<(u16, Decision)>,
+    core: Arc<Core>,
 }
 
 /// One call on one backend: all charges of the request there.
@@ -289,16 +312,14 @@ impl Held {
             let kind = crate::BackendErrorKind::Protocol;
             return Some(Outcome::Failed(first, BackendError::new(kind, text)));
         }
-        let denied: SmallVec<[_; 2]> = call
-            .items
-            .iter()
-            .zip(verdicts)
-            .filter(|(_, verdict)| !verdict.decision().is_allowed())
-            .map(|(item, verdict)| (item.asked.rule, verdict.decision()))
-            .collect();
+        let decided = call.items.iter().zip(verdicts);
+        let decided = decided.map(|(item, verdict)| (item.asked.rule, verdict.decision()));
+        let denied: SmallVec<[_; 1]> =
+            decided.clone().filter(|(_, decision)| !decision.is_allowed()).collect();
         if !denied.is_empty() {
             return Some(Outcome::Denied(denied));
         }
+        self.said.extend(decided);
         call.receipts = verdicts.iter().map(|verdict| verdict.receipt()).collect();
         None
     }
@@ -314,28 +335,30 @@ impl Held {
             return refusal;
         }
         for next in index + 1..self.calls.len() {
-            let answer = self.calls[next].check(self.time.now());
+            let answer = self.calls[next].check(self.core.time.now());
             if let Some(refusal) = self.settle(next, answer.resolve().await) {
                 return refusal;
             }
         }
-        self.admit(local)
+        self.admit(&local)
     }
 
     /// Turns holds into charges. From here on nothing is given back.
-    fn admit(mut self, local: AllAsked) -> Outcome {
-        let now = self.time.now();
+    fn admit(mut self, local: &[Asked]) -> Outcome {
+        let now = self.core.time.now();
         for (counter, hold) in self.holds.drain(..) {
             counter.commit(&hold, now);
         }
         self.calls.clear();
-        Outcome::Admitted(local.into_iter().collect())
+        let mut said = mem::take(&mut self.said);
+        said.extend(self.core.tell(local, now));
+        Outcome::Admitted(said)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let now = self.time.now();
+        let now = self.core.time.now();
         for (counter, hold) in self.holds.drain(..).rev() {
             counter.release(&hold);
         }

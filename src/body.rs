@@ -145,7 +145,7 @@ impl<R: AnyBody> http_body::Body for ResponseBody<R> {
                 Some(Err(_)) => end.failed(),
                 // Who knows its length is dropped at its end without being asked once more.
                 Some(Ok(_)) if this.inner.is_end_stream() => end.completed(),
-                Some(Ok(_)) => {}
+                Some(Ok(frame)) => end.passed(frame.data_ref().map_or(0, Bytes::len)),
                 None => end.completed(),
             }
         }

@@ -29,6 +29,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Whether somebody wants to know what the rules decided.
+    #[inline]
+    pub(crate) fn is_curious(&self) -> bool {
+        self.expose_decision || self.watch.is_observed()
+    }
+
     #[inline]
     pub(crate) fn is_exempt(&self, head: &Head<'_>) -> bool {
         (self.exempt_by_default && (matcher::is_preflight(head) || matcher::is_grpc_health(head)))

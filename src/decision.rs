@@ -1,6 +1,6 @@
 //! [`Decision`]: a limiter's answer, before anything is served.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::clock::Nanos;
 
@@ -20,13 +20,24 @@ use crate::clock::Nanos;
 /// assert_eq!((denied.limit(), denied.remaining()), (1, 0));
 /// # Ok::<(), tower_sluice::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[must_use = "a denied decision must be acted on"]
 pub struct Decision {
     outcome: Outcome,
-    limit: u64,
-    remaining: u64,
-    reset_after: Nanos,
+    level: Level,
+}
+
+/// How full a quota is. Counted in units, a permit being `unit` of them: most callers never ask for
+/// permits, so who asks divides.
+#[derive(Clone, Copy)]
+pub(crate) struct Level {
+    /// What may pass at once.
+    pub(crate) capacity: u64,
+    /// What of that could pass now.
+    pub(crate) left: u64,
+    /// Not zero.
+    pub(crate) unit: u64,
+    pub(crate) reset_after: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +50,7 @@ enum Outcome {
 impl Decision {
     /// An allowed decision. `remaining` is cut to `limit`.
     pub fn allowed(limit: u64, remaining: u64, reset_after: Duration) -> Self {
-        Self::new(Outcome::Allowed, limit, remaining, reset_after.into())
+        Self::new(Outcome::Allowed, limit, remaining, reset_after)
     }
 
     /// A denied decision: the same check could be allowed after `retry_after`.
@@ -49,19 +60,24 @@ impl Decision {
         retry_after: Duration,
         reset_after: Duration,
     ) -> Self {
-        Self::new(Outcome::Denied(retry_after.into()), limit, remaining, reset_after.into())
+        Self::new(Outcome::Denied(retry_after.into()), limit, remaining, reset_after)
     }
 
     /// A denied decision on a cost that can never fit.
     pub fn never(limit: u64, remaining: u64, reset_after: Duration) -> Self {
-        Self::new(Outcome::Never, limit, remaining, reset_after.into())
+        Self::new(Outcome::Never, limit, remaining, reset_after)
     }
 
-    fn new(outcome: Outcome, limit: u64, remaining: u64, reset_after: Nanos) -> Self {
-        Self { outcome, limit, remaining: remaining.min(limit), reset_after }
+    fn new(outcome: Outcome, limit: u64, remaining: u64, reset_after: Duration) -> Self {
+        let left = remaining.min(limit);
+        Self {
+            outcome,
+            level: Level { capacity: limit, left, unit: 1, reset_after: reset_after.into() },
+        }
     }
 
     /// Whether the request may pass.
+    #[inline]
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.outcome == Outcome::Allowed
@@ -76,13 +92,13 @@ impl Decision {
     /// The most that may pass at once: the burst, or the limit of a window.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.level.capacity / self.level.unit.max(1)
     }
 
     /// Permits that could still be spent now.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        self.remaining
+        self.level.left / self.level.unit.max(1)
     }
 
     /// The shortest wait after which the same check could be allowed; `None` where it is allowed now,
@@ -98,7 +114,46 @@ impl Decision {
     /// Time until the quota is whole again if nobody asks.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        self.reset_after.into()
+        self.level.reset_after.into()
+    }
+}
+
+impl Level {
+    #[inline]
+    pub(crate) fn allowed(self) -> Decision {
+        Decision { outcome: Outcome::Allowed, level: self }
+    }
+
+    #[inline]
+    pub(crate) fn denied(self, retry_after: Nanos) -> Decision {
+        Decision { outcome: Outcome::Denied(retry_after), level: self }
+    }
+
+    #[inline]
+    pub(crate) fn never(self) -> Decision {
+        Decision { outcome: Outcome::Never, level: self }
+    }
+}
+
+impl PartialEq for Decision {
+    fn eq(&self, other: &Self) -> bool {
+        let numbers = |decision: &Self| {
+            (decision.outcome, decision.limit(), decision.remaining(), decision.reset_after())
+        };
+        numbers(self) == numbers(other)
+    }
+}
+
+impl Eq for Decision {}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("outcome", &self.outcome)
+            .field("limit", &self.limit())
+            .field("remaining", &self.remaining())
+            .field("reset_after", &self.reset_after())
+            .finish()
     }
 }
 

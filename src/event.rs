@@ -47,7 +47,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = finished;
     }
 
-    /// The set-up looks wrong. Each fault is told once per layer.
+    /// The set-up looks wrong. Each fault is told once per layer, or per rule where it concerns one.
     fn fault(&self, fault: &SetupFault) {
         let _ = fault;
     }

@@ -170,13 +170,17 @@ where
                 self.request.extensions_mut().insert(decisions.clone());
             }
         }
-        if let Err(error) = ready!(self.inner.poll_ready(cx)) {
-            if let Some(escort) = self.escort.take() {
-                escort.failed();
+        let ready = ready!(self.inner.poll_ready(cx));
+        let escort = self.escort.take();
+        match ready {
+            Ok(()) => Poll::Ready(Ok(Verdict::Pass(escort))),
+            Err(error) => {
+                if let Some(escort) = escort {
+                    escort.failed();
+                }
+                Poll::Ready(Err(error))
             }
-            return Poll::Ready(Err(error));
         }
-        Poll::Ready(Ok(Verdict::Pass(self.escort.take())))
     }
 }
 

@@ -230,3 +230,44 @@ impl Error for HandleError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum_core::body::Body;
+    use http::{Request, Response};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    use super::*;
+    use crate::{ManualClock, RateLimitLayer, Rule, TokenBucket, key, key::KeyBy};
+
+    /// What a handle calls a key is what a request without headers counted under.
+    #[tokio::test]
+    async fn keys_named_and_keys_extracted_are_the_same() {
+        let keys: [(KeyBy, RuleKey<'_>); 4] = [
+            (key::global(), ().into()),
+            (key::header("x-user-id").or(key::global()), RuleKey::from(()).alternative(1)),
+            (key::always(|head| Key::from(head.path())), "/a".into()),
+            (
+                key::global().and(key::always(|head| Key::from(head.path()))),
+                RuleKey::parts([Key::GLOBAL, Key::from("/a")]),
+            ),
+        ];
+        for (by, named) in keys {
+            let rule = Rule::new("r", TokenBucket::per_hour(9)).key(by.clone());
+            let layer =
+                RateLimitLayer::builder().rule(rule).clock(ManualClock::new()).build().unwrap();
+            let inner = service_fn(|_: Request<()>| async {
+                Ok::<_, Infallible>(Response::new(Body::empty()))
+            });
+            for _ in 0..2 {
+                layer.layer(inner).oneshot(Request::get("/a").body(()).unwrap()).await.unwrap();
+            }
+            let peeked = layer.handle().peek("r", named.clone(), 1).await.unwrap();
+            assert_eq!(peeked.remaining(), 7, "{by:?}");
+            assert!(layer.handle().reset("r", named.clone()).await.unwrap(), "{by:?}");
+            assert_eq!(layer.handle().peek("r", named, 1).await.unwrap().remaining(), 9);
+        }
+    }
+}

@@ -1,14 +1,15 @@
-//! Admission control for axum routers and Tower services.
+//! Admission control for axum routers and Tower services: it decides, before a request reaches a
+//! handler, whether the service can afford it, and gives a decent answer to what it cannot afford.
 //!
-//! One `.layer(..)`, and a limit holds: over every connection, clone and mount, per route, user and
-//! address.
-//!
-//! ```
+//! ```no_run
 //! use axum::{Router, routing::post};
+//! use std::net::SocketAddr;
 //! use tower_sluice::{Missing, RateLimitLayer, Rule, TokenBucket, key};
 //!
-//! // Writes: 500/s in all, 10/s per user, and ten times that per address, which may be a whole office.
-//! // What does not fit gets a 429 with Retry-After.
+//! # async fn create_order() {}
+//! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+//! // Writes: 500/s in all, 10/s per user, and ten times that per address,
+//! // which may be a whole office. What does not fit gets a 429 with Retry-After.
 //! let writes = RateLimitLayer::builder()
 //!     .rule(Rule::new("orders", TokenBucket::per_second(500).burst(750)))
 //!     .rule(Rule::new("per-user", TokenBucket::per_second(10).burst(20))
@@ -17,12 +18,103 @@
 //!         .key(key::client_ip().relaxed(10)))
 //!     .build()?;
 //!
-//! let app: Router = Router::new().route("/orders", post(|| async { "taken" }).layer(writes));
-//! # let _ = app;
-//! # Ok::<(), tower_sluice::ConfigError>(())
+//! let app = Router::new().route("/orders", post(create_order).layer(writes));
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//! axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+//! # Ok(()) }
 //! ```
+//!
+//! A header is an identity only where something in front of you sets it; prefer
+//! [`key::extension`] behind an authentication layer, and always add a rule by address.
+//!
+//! # The parts
+//!
+//! - A [`RateLimitLayer`] holds rules and all their state. It can be stored, cloned and returned; clones
+//!   and the services it makes share one count.
+//! - A [`Rule`] is an [`algorithm`] with a quota, counted per [`key`], for the requests that a
+//!   [`matcher`] picks, at a [cost](Cost).
+//! - A request is charged by all rules that apply, or by none.
+//! - A refusal is a response, never an error: see [`RejectionPolicy`].
+//! - A [`Handle`] looks at the counts and changes limits while the layer serves.
+//! - A [`Limiter`](limiter) limits what is no HTTP request: outgoing calls, jobs, consumers.
+//! - Counting is done in this process, or by a [`Backend`] of your own.
+//!
+//! # Where to put the layer
+//!
+//! Anywhere a Tower layer goes, and the count is one in every place: `MethodRouter::layer` for a route,
+//! `Router::route_layer` for all matched routes, `Router::layer` for fallbacks too, `ServiceBuilder`,
+//! around the whole router, or around a Tower service that is not axum's.
+//!
+//! - **Behind** authentication, if a key comes from it.
+//! - **Inside** the CORS layer, so that a browser can read the refusal: see [`exposed_headers`].
+//! - **Inside** the router, if a rule reads the route: outside it there is none, a route pattern then
+//!   applies to every request rather than to none, and the fault SL-ROUTE says so.
+//! - `route_layer` does not run for requests that match no route; `Router::layer` does, and
+//!   [`key::route`] counts all of them under one key.
+//!
+//! # What a refused caller gets
+//!
+//! | refused by | status | `Retry-After` |
+//! | --- | --- | --- |
+//! | a spent quota | 429, or [`Rule::status`] | the longest wait of all rules that refuse, in whole seconds, rounded up, at least 1 |
+//! | a cost above the limit | the same, reason `never` | none: waiting does not help |
+//! | a missing key, [`Missing::Refuse`] | the status it names | none |
+//! | a backend that cannot answer | 503 | 1 |
+//!
+//! The body is problem details (RFC 9457), the response is not to be stored. Where many callers hear the
+//! same answer `Retry-After` is spread: [`Rule::spread`].
+//!
+//! # Memory
+//!
+//! Each keyed rule keeps at most 131,072 keys, in a fixed table of some 4 MiB; nothing runs in the
+//! background. Only a key that is indistinguishable from one never seen makes room for another. When all
+//! are live, newcomers share overflow buckets and SL-KEYS is raised: nobody can grow the memory, nor wash
+//! his own bucket clean. Keys are kept as 64-bit hashes with a random secret, never as text.
+//!
+//! # Set-up faults
+//!
+//! What makes limits useless or unjust without an error is looked for while requests are served, and told
+//! once, as a `tracing` warning and to [`Observer::fault`]: [`event::Fault`] lists the codes.
+//!
+//! # Testing your service
+//!
+//! Give the layer a [`ManualClock`] and move it, or a [`TokioClock`] in tests that pause tokio's time:
+//!
+//! ```
+//! use axum::{Router, body::Body, http::{Request, StatusCode}, routing::get};
+//! use std::time::Duration;
+//! use tower::ServiceExt;
+//! use tower_sluice::{ManualClock, RateLimitLayer, Rule, TokenBucket};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let clock = ManualClock::new();
+//! let limit = RateLimitLayer::builder()
+//!     .rule(Rule::new("all", TokenBucket::per_minute(1)).spread(false))
+//!     .clock(clock.clone())
+//!     .build()?;
+//! let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
+//! let ask = || app.clone().oneshot(Request::get("/").body(Body::empty()).unwrap());
+//!
+//! assert_eq!(ask().await?.status(), StatusCode::OK);
+//! let refused = ask().await?;
+//! assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert_eq!(refused.headers()["retry-after"], "60");
+//! clock.advance(Duration::from_secs(60));
+//! assert_eq!(ask().await?.status(), StatusCode::OK);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # Features
+//!
+//! | feature | adds | default |
+//! | --- | --- | --- |
+//! | `axum` | `key::route`, `key::path_param`, `matcher::path`, the peer from axum's connect info | yes |
+//! | `tracing` | set-up faults as warnings | yes |
+//! | `test-util` | the `testing` module | no |
+//! | `full` | all of these | no |
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![doc(test(attr(deny(warnings))))]
+#![doc(test(attr(deny(warnings), allow(dead_code))))]
 
 mod admission;
 pub mod algorithm;
@@ -55,18 +147,21 @@ mod verdict;
 #[cfg(sluice_loom)]
 #[doc(hidden)]
 pub use crate::backend::local::models;
+#[doc(inline)]
 pub use crate::{
     algorithm::{Algorithm, FixedWindow, StartLevel, TokenBucket},
     backend::Backend,
     clock::{ManualClock, TokioClock},
+    event::Observer,
+    limiter::{KeyedLimiter, Limiter},
+};
+pub use crate::{
     decision::{Decision, RuleDecision},
     error::{BackendError, BackendErrorKind, ConfigError},
-    event::Observer,
     future::ResponseFuture,
     handle::{Handle, HandleError, RuleKey},
     identity::Key,
     layer::{KeepBodyLayer, RateLimitLayer, RateLimitLayerBuilder},
-    limiter::{KeyedLimiter, Limiter},
     quota::Quota,
     rejection::{Rejection, RejectionPolicy},
     request::{cost::Cost, head::Head, key, matcher},
@@ -75,3 +170,8 @@ pub use crate::{
     service::RateLimit,
     verdict::Decisions,
 };
+
+/// The README's examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

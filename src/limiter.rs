@@ -189,8 +189,9 @@ impl Shared {
     #[inline]
     fn acquire(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
         match self.counter.charge(seat, now, cost) {
-            Ok(_) => self.counter.peek(seat, now, 0),
-            Err(denied) => denied,
+            Ok(Some(made)) => self.counter.after(seat, &made, now),
+            Ok(None) => self.counter.peek(seat, now, 0),
+            Err(denied) => self.counter.explain(seat, denied, now, cost),
         }
     }
 

@@ -111,10 +111,7 @@ impl Planned {
     #[cold]
     fn keyless(&self) -> Whose {
         match self.missing {
-            // A key that no alternative has: parts of none, and a number above all alternatives.
-            Some(Missing::Shared) => {
-                Whose::Of(Seat { quota: 0, hash: hash_of(&self.hasher, u8::MAX, []) })
-            }
+            Some(Missing::Shared) => Whose::Of(Seat { quota: 0, hash: shared_hash(&self.hasher) }),
             Some(Missing::Refuse(status)) => Whose::Refused(status),
             // `build` refuses a key that may be missing without a choice.
             Some(Missing::Skip) | None => Whose::Nobodys,
@@ -163,6 +160,12 @@ impl Planned {
         }
         .map_err(|error| error.of_rule(&self.name))
     }
+}
+
+/// The hash of a missing key where such requests count together: a key that no alternative has, of no
+/// parts, and with a number above all alternatives.
+fn shared_hash(hasher: &RandomState) -> u64 {
+    hash_of(hasher, u8::MAX, [])
 }
 
 /// Hashes the parts of a key as they come.
@@ -407,10 +410,15 @@ impl Planned {
             }
         };
         let body = problem::body(rule.status, Reason::Quota, [&*rule.name]);
+        let watch = if rule.key.as_ref().is_some_and(KeyBy::is_global) {
+            KeyWatch::settled()
+        } else {
+            KeyWatch::new((rule.missing == Some(Missing::Shared)).then(|| shared_hash(&hasher)))
+        };
         Ok(Self {
             spread: rule.spread.unwrap_or(rule.key.is_none()),
             policy: rule.policy.unwrap_or_else(|| defaults.policy.clone()),
-            watch: KeyWatch::default(),
+            watch,
             name: rule.name,
             matcher: rule.matcher,
             cost: rule.cost,

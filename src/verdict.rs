@@ -3,19 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use axum_core::body::Body;
-use http::{Extensions, Response, StatusCode};
+use http::{Extensions, HeaderMap, Response, StatusCode, header};
 use smallvec::SmallVec;
 
 use crate::{
     BackendError, Decision, Head, Rejection,
-    admission::{Asked, Decided, Outcome},
-    backend::local::Seat,
+    admission::{Decided, Outcome},
     clock::{BoxFuture, Nanos},
     core::Core,
     decision::RuleDecision,
     event::{self, Admitted, Fault, Finished, Reason, Rejected},
-    plan::Count,
-    request::key::{RouteState, has_forwarding_header, peer, route_state},
+    request::key::{RouteState, has_forwarding_header, route_state},
     response::{Refusal, problem, retry_after},
 };
 
@@ -49,11 +47,10 @@ struct Cause<'e> {
     error: Option<&'e BackendError>,
 }
 
-/// What an admitted request takes along where somebody wants to know more.
+/// What an admitted request takes along where somebody wants to know more. Dropped with the request, it
+/// tells of that.
 pub(crate) struct Escort {
-    core: Arc<Core>,
-    /// Where somebody wants to hear of the end; told also if the request is given up before its answer.
-    farewell: Option<Farewell>,
+    farewell: Farewell,
     /// For the extensions of request and response.
     pub(crate) decisions: Option<Decisions>,
     /// Whether an answer other than 404 shows that the route was hidden from the layer.
@@ -107,7 +104,7 @@ impl Core {
     /// Whether more than the verdict of rules in this process is wanted.
     #[inline]
     fn is_careful(&self) -> bool {
-        self.plan.has_remote || self.expose_decision || self.watch.is_observed()
+        self.plan.has_remote || self.is_curious()
     }
 
     #[cold]
@@ -121,7 +118,8 @@ impl Core {
     #[cold]
     fn look_at(&self, head: &Head<'_>) -> bool {
         if self.wants_peer {
-            if peer(head).is_none() {
+            let mut keys = self.plan.rules.iter().filter_map(|rule| rule.key.as_ref());
+            if keys.any(|key| key.lacks_peer(head)) {
                 self.watch.raise(Fault::Peer, None);
             }
             if !self.knows_proxy && has_forwarding_header(head) {
@@ -160,11 +158,11 @@ impl Core {
         unmatched: bool,
     ) -> Verdict {
         match outcome {
-            Outcome::Admitted(asked) => {
-                if !unmatched && !self.expose_decision && !self.watch.is_observed() {
-                    return Verdict::Pass(None);
-                }
-                let decisions = Decisions(self.decisions(&asked, now));
+            Outcome::Admitted(_) if !unmatched && !self.is_curious() => Verdict::Pass(None),
+            Outcome::Admitted(mut said) => {
+                said.sort_by_key(|(rule, _)| *rule);
+                let decision = |(rule, decision)| self.said_by(rule, Some(decision));
+                let decisions = Decisions(said.into_iter().map(decision).collect());
                 self.watch.admitted(&Admitted { decisions: &decisions.0, exempt: false });
                 let decisions = self.expose_decision.then_some(decisions);
                 Verdict::Pass(Some(self.escort(head, now, decisions, unmatched)))
@@ -198,26 +196,18 @@ impl Core {
         unmatched: bool,
     ) -> Box<Escort> {
         let bodiless = head.method() == http::Method::HEAD;
-        let farewell = self.watch.is_observed().then(|| Farewell {
+        let farewell = Farewell {
             core: Arc::clone(self),
             started,
             status: 0,
+            left: None,
             outcome: event::Outcome::Dropped,
-        });
-        Box::new(Escort { core: Arc::clone(self), farewell, decisions, unmatched, bodiless })
+        };
+        Box::new(Escort { farewell, decisions, unmatched, bodiless })
     }
 
-    /// What the rules say after their charges.
-    fn decisions(&self, asked: &[Asked], now: Nanos) -> SmallVec<[RuleDecision; 2]> {
-        let decision = |asked: &Asked| {
-            let rule = &self.plan.rules[usize::from(asked.rule)];
-            let of = |seat: Seat| match &rule.count {
-                Count::Local(counter) => Some(counter.peek(seat, now, 0)),
-                Count::Remote(_) => None,
-            };
-            RuleDecision::new(Arc::clone(&rule.name), of(asked.seat))
-        };
-        asked.iter().map(decision).collect()
+    fn said_by(&self, rule: u16, decision: Option<Decision>) -> RuleDecision {
+        RuleDecision::new(Arc::clone(&self.plan.rules[usize::from(rule)].name), decision)
     }
 
     #[cold]
@@ -256,15 +246,11 @@ impl Core {
     #[cold]
     fn refuse(&self, head: &Head<'_>, cause: &Cause<'_>, denied: &[(u16, Decision)]) -> Refused {
         let Cause { first, reason, status, wait, error } = *cause;
-        let name = |rule: u16| Arc::clone(&self.plan.rules[usize::from(rule)].name);
         let rule = &self.plan.rules[usize::from(first)];
         let rules = if denied.is_empty() {
-            smallvec::smallvec![RuleDecision::new(name(first), None)]
+            smallvec::smallvec![self.said_by(first, None)]
         } else {
-            let decision = |(rule, decision): &(u16, Decision)| {
-                RuleDecision::new(name(*rule), Some(*decision))
-            };
-            denied.iter().map(decision).collect()
+            denied.iter().map(|(rule, decision)| self.said_by(*rule, Some(*decision))).collect()
         };
         let spread = rule.spread || reason == Reason::Backend;
         let retry_after_secs = wait.map(|wait| self.seconds(spread, wait));
@@ -307,26 +293,31 @@ impl Refused {
 impl Escort {
     /// The inner service has answered with this head; what is left waits for the body's end.
     pub(crate) fn answered<R>(self, response: &mut Response<R>) -> Option<Farewell> {
-        if let Some(decisions) = self.decisions.clone() {
+        let Self { mut farewell, decisions, unmatched, bodiless } = self;
+        if unmatched && response.status() != StatusCode::NOT_FOUND {
+            farewell.core.watch.raise(Fault::Route, None);
+        }
+        farewell.status = response.status().as_u16();
+        if bodiless {
+            farewell.completed();
+        } else if let Some(length) = content_length(response.headers()) {
+            farewell.left = Some(length);
+            farewell.passed(0);
+        }
+        if let Some(decisions) = decisions {
             response.extensions_mut().insert(decisions);
         }
-        if self.unmatched && response.status() != StatusCode::NOT_FOUND {
-            self.core.watch.raise(Fault::Route, None);
-        }
-        let mut farewell = self.farewell?;
-        farewell.status = response.status().as_u16();
-        if self.bodiless {
-            farewell.completed();
-        }
-        Some(farewell)
+        farewell.core.watch.is_observed().then_some(farewell)
     }
 
     /// The inner service has failed.
-    pub(crate) fn failed(self) {
-        if let Some(mut farewell) = self.farewell {
-            farewell.failed();
-        }
+    pub(crate) fn failed(mut self) {
+        self.farewell.failed();
     }
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Tells observers, when it is dropped, how an admitted request ended.
@@ -335,6 +326,8 @@ pub(crate) struct Farewell {
     core: Arc<Core>,
     started: Nanos,
     status: u16,
+    /// Bytes the body has still to give, where its length was announced.
+    left: Option<u64>,
     outcome: event::Outcome,
 }
 
@@ -346,12 +339,24 @@ impl Farewell {
     pub(crate) fn failed(&mut self) {
         self.outcome = event::Outcome::Failed;
     }
+
+    /// The body gave so many bytes. A server asks no more of it than was announced.
+    pub(crate) fn passed(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(bytes as u64);
+            if *left == 0 {
+                self.completed();
+            }
+        }
+    }
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        let elapsed = self.core.time.now().since(self.started).into();
-        self.core.watch.finished(&Finished { elapsed, outcome: self.outcome });
+        if self.core.watch.is_observed() {
+            let elapsed = self.core.time.now().since(self.started).into();
+            self.core.watch.finished(&Finished { elapsed, outcome: self.outcome });
+        }
     }
 }
 

@@ -13,17 +13,17 @@
 //! **`retry_after`** is the end of the window.
 //!
 //! **Resolution.** Start and count share the word, and starts are counted from a base that moves on once
-//! in a day or more. What is left for the start is exact to the nanosecond up to a limit of some 30,000;
-//! above that the start of a window that begins with a request is rounded down, to 64 ns for a limit of a
-//! million. A window is never longer than said and windows never overlap. A limit that would make this
-//! coarser than 1/64 of the window is refused when the rule is built.
+//! in a day or more. What is left for the start is exact to the nanosecond up to a limit of some 16,000 in
+//! at most six hours; above that the start of a window that begins with a request is rounded down, to 64 ns
+//! for a limit of a million. A window is never longer than said. A limit that would make this coarser than
+//! 1/64 of the window is refused when the rule is built.
 //!
 //! **Bytes per key:** 8, and 8 for the key's hash.
 
 use std::time::Duration;
 
 use super::{Epoch, MACHINE_WORDS, STATE_BITS, Step, wait_until};
-use crate::{ConfigError, Decision, Quota, clock::Nanos};
+use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level};
 
 /// A fixed window: at most `limit` permits in each.
 ///
@@ -90,33 +90,27 @@ impl FixedWindow {
         if let Some(burst) = self.quota.burst_setting().filter(|burst| *burst != limit) {
             return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
         }
-        let count_bits = u64::BITS - limit.leading_zeros();
-        let Some(grain) = grain(self.aligned, window, count_bits) else {
-            let reason = "is too many for a fixed window this short; use a token bucket";
-            return Err(ConfigError::new("permits", limit, reason));
-        };
+        if !self.aligned && window.checked_mul(4).is_none() {
+            let period = format!("{:?}", self.quota.period());
+            return Err(ConfigError::new("period", period, "must be at most 146 years"));
+        }
         let base = if self.aligned {
-            // How far the clock's zero lies within a window; below its length.
             (epoch.utc_at_zero.as_nanos() % u128::from(window)) as u64
         } else {
             epoch.built.get()
         };
-        Ok(Machine { aligned: self.aligned, limit, window, count_bits, grain, base })
+        let aligned = self.aligned;
+        let machine = Machine { aligned, limit, window, count_bits: 0, grain: 0, base };
+        machine.counting(bits(limit)).ok_or_else(|| {
+            let reason = "is too many for a fixed window this short; use a token bucket";
+            ConfigError::new("permits", limit, reason)
+        })
     }
 }
 
-/// How coarse a window's start is beside a count of so many bits, as a power of two of nanoseconds;
-/// `None` if too coarse.
-fn grain(aligned: bool, window: u64, count_bits: u32) -> Option<u32> {
-    let start_bits = STATE_BITS.checked_sub(count_bits)?;
-    if aligned {
-        // Windows are numbered from UTC zero; the clock's 64 bits of nanoseconds must fit.
-        return (u64::BITS - (u64::MAX / window).leading_zeros() < start_bits).then_some(0);
-    }
-    // The base may stay for a day, and for four windows.
-    let span = window.checked_mul(4)?.max(DAY);
-    let grain = (u64::BITS - span.leading_zeros()).saturating_sub(start_bits);
-    (window >> grain >= 64).then_some(grain)
+/// How many bits `n` takes.
+fn bits(n: u64) -> u32 {
+    u64::BITS - n.leading_zeros()
 }
 
 /// A day in nanoseconds.
@@ -142,6 +136,21 @@ struct Window {
 }
 
 impl Machine {
+    /// The same window with counts of so many bits, if what they leave is enough for its starts.
+    fn counting(self, count_bits: u32) -> Option<Self> {
+        let start_bits = STATE_BITS.checked_sub(count_bits)?;
+        if self.aligned {
+            // Windows are numbered from UTC zero; the clock's 64 bits of nanoseconds must fit.
+            let fits = bits(u64::MAX / self.window) < start_bits;
+            return fits.then_some(Self { count_bits, ..self });
+        }
+        // The base may stay for a day, and for four windows.
+        let span = self.window.saturating_mul(4).max(DAY);
+        let grain = bits(span).saturating_sub(start_bits);
+        let fine = grain == 0 || self.window.checked_shr(grain)? >= 64;
+        fine.then_some(Self { count_bits, grain, ..self })
+    }
+
     #[inline]
     fn start_at(&self, now: Nanos) -> u64 {
         if self.aligned {
@@ -180,24 +189,21 @@ impl Machine {
         if self.aligned {
             return self;
         }
+        // No window is under way any more that an earlier, greater limit counted in.
+        let plain = self.counting(bits(self.limit)).unwrap_or(self);
         let earliest = now.get().saturating_sub(self.window);
         // By whole grains where the base moves on, so that starts stay what they are.
         let base = match earliest.checked_sub(self.base) {
             Some(step) => self.base + (step >> self.grain << self.grain),
             None => earliest,
         };
-        Self { base, ..self }
+        Self { base, ..plain }
     }
 
-    /// The same window with room for the counts of `old`, as far as there is any: what was spent above a
-    /// lower limit is not forgotten when the limit rises again.
-    pub(super) fn started_as(self, old: &Self) -> Self {
-        let most = self.count_bits.max(old.count_bits);
-        let with = |count_bits| {
-            let grain = grain(self.aligned, self.window, count_bits)?;
-            Some(Self { count_bits, grain, ..self })
-        };
-        (self.count_bits..=most).rev().find_map(with).unwrap_or(self)
+    /// The same window in place of `old`: counts above a lower limit still fit, for when it is raised
+    /// again while they last.
+    pub(super) fn succeeding(self, old: &Self) -> Self {
+        self.counting(self.count_bits.max(old.count_bits)).unwrap_or(self)
     }
 
     #[inline]
@@ -244,9 +250,12 @@ impl Machine {
     }
 
     pub(super) fn idle_word(&self, now: Nanos) -> u64 {
-        self.join(&Window { start: self.start_at(now), count: 0 })
+        // After long idleness the base is about to move, and now may not fit into a word.
+        let last = (1 << (STATE_BITS - self.count_bits)) - 1;
+        self.join(&Window { start: self.start_at(now).min(last), count: 0 })
     }
 
+    #[inline]
     pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
         let window = self.window_at(state, now);
         let spent = window.count.saturating_add(held);
@@ -254,16 +263,17 @@ impl Machine {
         // A clock that went back reads as if it had stayed: no wait is longer than a window.
         let present = if self.aligned { now } else { now.max(self.began(window.start)) };
         let left = wait_until(self.end_of(window.start), present);
-        let reset_after = if window.count == 0 { Duration::ZERO } else { left };
+        let reset_after = if window.count == 0 { Nanos::ZERO } else { left };
+        let level = Level { capacity: self.limit, left: remaining, unit: 1, reset_after };
         if cost == 0 || (cost <= self.limit && spent <= self.limit - cost) {
-            Decision::allowed(self.limit, remaining, reset_after)
+            level.allowed()
         } else if cost > self.limit {
-            Decision::never(self.limit, remaining, reset_after)
+            level.never()
         } else if window.count == 0 {
             // Only holds are in the way, and nobody knows when they end.
-            Decision::denied(self.limit, remaining, Duration::from_nanos(1), reset_after)
+            level.denied(Nanos::new(1))
         } else {
-            Decision::denied(self.limit, remaining, left, reset_after)
+            level.denied(left)
         }
     }
 

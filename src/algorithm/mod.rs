@@ -10,6 +10,9 @@
 pub(crate) mod fixed_window;
 pub(crate) mod token_bucket;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 pub use self::{
@@ -148,6 +151,7 @@ impl Machine {
     }
 
     /// What a charge of `cost` would get.
+    #[inline]
     pub(crate) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
         on!(self, machine => machine.decide(state, now, cost, held))
     }
@@ -157,15 +161,15 @@ impl Machine {
         on!(self, machine => machine.decide(state, now, 0, 0))
     }
 
-    /// This machine in place of `old`: every key's start level stays the one it had, and so does what a
-    /// window has counted.
-    pub(crate) fn started_as(self, old: &Self, now: Nanos) -> Self {
+    /// This machine in place of `old`: every key's start level stays the one it had, and what was spent
+    /// under `old` fits into its words.
+    pub(crate) fn succeeding(self, old: &Self, now: Nanos) -> Self {
         match (self, old) {
             (Self::TokenBucket(new), Self::TokenBucket(old)) => {
                 Self::TokenBucket(new.started_as(old, now))
             }
             (Self::FixedWindow(new), Self::FixedWindow(old)) => {
-                Self::FixedWindow(new.started_as(old))
+                Self::FixedWindow(new.succeeding(old))
             }
             (new, _) => new,
         }
@@ -215,7 +219,8 @@ impl Machine {
 
 /// `amount` of time units of the past as a wait from `now`; the least is one nanosecond, since what is
 /// denied now cannot be allowed now.
-pub(crate) fn wait_until(deadline: u128, now: Nanos) -> Duration {
+#[inline]
+pub(crate) fn wait_until(deadline: u128, now: Nanos) -> Nanos {
     let deadline = u64::try_from(deadline).unwrap_or(u64::MAX);
-    Duration::from_nanos(deadline.saturating_sub(now.get()).max(1))
+    Nanos::new(deadline.saturating_sub(now.get()).max(1))
 }

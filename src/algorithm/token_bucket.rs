@@ -7,10 +7,11 @@
 //! **State.** One word: the *theoretical arrival time*, the instant at which the bucket will be full
 //! again, counted in fractions of a token instead of nanoseconds. A token is a whole number of units
 //! and the clock's reading is converted to units at once, so any rational rate is exact and no error
-//! accumulates. Where the rate is at most 16 tokens per whole number of nanoseconds, which nearly every
-//! quota that people write is, the conversion is a multiplication and exact; else it is rounded by less
-//! than a nanosecond, or by as much as a burst of that size leaves room for. Units are counted from a
-//! base, which moves on once in a year or more.
+//! accumulates. Where the rate, as a fraction in lowest terms, is at most 1,024 tokens per so many
+//! nanoseconds, which nearly every quota that people write is, the conversion is a multiplication and
+//! exact; else it is rounded by less than a nanosecond, or by as much as a burst of that size leaves room
+//! for, and the last permit of a burst may come that much late. Units are counted from a base, which moves
+//! on once in a fortnight or more.
 //!
 //! **Promise.** In any interval `L` at most `burst + rate x L` is admitted: time is rounded up where a
 //! charge starts from an idle bucket and down where it is tested, so rounding never favours the caller.
@@ -22,7 +23,7 @@
 use std::time::Duration;
 
 use super::{Epoch, MACHINE_WORDS, Step, wait_until};
-use crate::{ConfigError, Decision, Quota, clock::Nanos, quota::gcd};
+use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level, quota::gcd};
 
 /// A token bucket: at most `burst + rate x L` permits in any interval `L`.
 ///
@@ -122,28 +123,43 @@ impl TokenBucket {
         let finest = (finest.min(span.into()) as u64).min(MAX_CAPACITY / burst).max(1);
         let by_shift = (0..=span.trailing_zeros()).find(|shift| span >> shift <= finest);
         let (mul, scale, unit) = match by_shift {
-            Some(shift) => (mul, Scale::Shift(shift), span >> shift),
-            // `mul * finest` is at most 16 times the span, or `mul` itself, which is at most the span.
-            None => (mul * finest, Scale::Divide(span), finest),
+            Some(shift) => (mul, SHIFT | u64::from(shift), span >> shift),
+            None => {
+                // Where a nanosecond has more units than a word can multiply by, fewer do.
+                let finest = finest.min(u64::MAX / mul);
+                (mul * finest, span, finest)
+            }
         };
         let capacity = burst * unit;
         let mut machine =
             Machine { mul, scale, unit, capacity, origin: 0, base: 0 }.rebased(epoch.built);
-        let missing = match self.start {
-            StartLevel::Full => 0.0,
-            StartLevel::Empty => 1.0,
-            StartLevel::Fraction(fraction) if (0.0..=1.0).contains(&fraction) => 1.0 - fraction,
+        let there = match self.start {
+            StartLevel::Full => capacity,
+            StartLevel::Empty => 0,
+            StartLevel::Fraction(fraction) if (0.0..=1.0).contains(&fraction) => {
+                share(burst, unit, fraction)
+            }
             StartLevel::Fraction(fraction) => {
                 return Err(ConfigError::new("start", fraction, "must be from 0.0 to 1.0"));
             }
         };
-        if missing > 0.0 {
-            // At most the capacity, which is far below 2^64.
-            let debt = (machine.capacity as f64 * missing).ceil() as u64;
-            machine.origin = machine.floor(epoch.built) + debt.min(machine.capacity);
-        }
+        machine.origin = match capacity.saturating_sub(there) {
+            0 => 0,
+            debt => machine.floor(epoch.built) + debt,
+        };
         Ok(machine)
     }
+}
+
+/// `fraction` of a burst in units; whole permits where it says so, up to the precision of a float.
+fn share(burst: u64, unit: u64, fraction: f64) -> u64 {
+    let permits = burst as f64 * fraction;
+    let nearest = permits.round();
+    if (permits - nearest).abs() <= permits * 4.0 * f64::EPSILON {
+        return (nearest as u64).saturating_mul(unit);
+    }
+    let whole = permits.floor();
+    (whole as u64).saturating_mul(unit).saturating_add(((permits - whole) * unit as f64) as u64)
 }
 
 impl From<Quota> for TokenBucket {
@@ -159,10 +175,10 @@ const MAX_CAPACITY: u64 = 1 << 59;
 const MAX_SPAN: u64 = 1 << 60;
 
 /// How many units a nanosecond may have.
-const FASTEST: u64 = 16;
+const FASTEST: u64 = 1_024;
 
 /// How many units after the base the next base is wanted.
-const HORIZON: u64 = 1 << 59;
+const HORIZON: u64 = 1 << 60;
 
 /// The greatest state.
 const MAX_STATE: u64 = (1 << 61) - 2;
@@ -172,7 +188,9 @@ const MAX_STATE: u64 = (1 << 61) - 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     mul: u64,
-    scale: Scale,
+    /// The divisor of the conversion; nearly every quota that people write needs none, and it is a
+    /// shift, with [`SHIFT`] set.
+    scale: u64,
     unit: u64,
     capacity: u64,
     /// What the state of a key never seen is taken to be; zero where buckets start full.
@@ -181,14 +199,16 @@ pub(crate) struct Machine {
     base: u64,
 }
 
-/// The divisor of the conversion: nearly every quota that people write needs none, a shift by zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    Shift(u32),
-    Divide(u64),
-}
+/// Tells a shift from a divisor, which is at most `MAX_SPAN`.
+const SHIFT: u64 = 1 << 63;
 
 impl Machine {
+    /// The conversion's shift, below 64: it was found among the trailing zeros of a word.
+    #[inline]
+    fn shift(&self) -> Option<u32> {
+        (self.scale & SHIFT != 0).then_some((self.scale & 63) as u32)
+    }
+
     #[inline]
     fn scaled(&self, now: Nanos) -> u128 {
         u128::from(now.get().saturating_sub(self.base)) * u128::from(self.mul)
@@ -196,32 +216,38 @@ impl Machine {
 
     #[inline]
     fn floor(&self, now: Nanos) -> u64 {
-        let scaled = self.scaled(now);
-        let units = match self.scale {
-            Scale::Shift(shift) => scaled >> shift,
-            Scale::Divide(divisor) => scaled / u128::from(divisor),
-        };
-        // Beyond the horizon the base is about to move; until then no debt is older than this.
-        u64::try_from(units).unwrap_or(u64::MAX)
+        self.around(now).0
     }
 
     #[inline]
     fn ceil(&self, now: Nanos) -> u64 {
+        self.around(now).1
+    }
+
+    /// `now` in units, rounded down and up.
+    #[inline]
+    fn around(&self, now: Nanos) -> (u64, u64) {
         let scaled = self.scaled(now);
-        let units = match self.scale {
-            Scale::Shift(shift) => (scaled + ((1_u128 << shift) - 1)) >> shift,
-            Scale::Divide(divisor) => scaled.div_ceil(u128::from(divisor)),
+        let (units, is_whole) = match self.shift() {
+            Some(shift) => (scaled >> shift, scaled as u64 & ((1 << shift) - 1) == 0),
+            None => {
+                let divisor = u128::from(self.scale);
+                let units = scaled / divisor;
+                (units, units * divisor == scaled)
+            }
         };
-        u64::try_from(units).unwrap_or(u64::MAX)
+        // Beyond the horizon the base is about to move; until then no debt is older than this.
+        let floor = u64::try_from(units).unwrap_or(u64::MAX);
+        (floor, floor.saturating_add(u64::from(!is_whole)))
     }
 
     /// The first nanosecond at which `floor` is at least `units`.
+    #[inline]
     fn instant_of(&self, units: u64) -> u128 {
-        let scale = match self.scale {
-            Scale::Shift(shift) => 1_u128 << shift,
-            Scale::Divide(divisor) => u128::from(divisor),
+        let units = match self.shift() {
+            Some(shift) => u128::from(units) << shift,
+            None => u128::from(units) * u128::from(self.scale),
         };
-        let units = u128::from(units) * scale;
         let nanos = match self.mul {
             // Spares a division of 128 bits.
             1 => units,
@@ -238,10 +264,8 @@ impl Machine {
     /// The same quota with its base just before `now`: as far as makes a whole number of units, so that
     /// nothing is rounded, and a bucket that is full has a word below the present one.
     pub(super) fn rebased(self, now: Nanos) -> Self {
-        let whole = match self.scale {
-            Scale::Shift(shift) => 1 << shift,
-            Scale::Divide(divisor) => divisor,
-        };
+        // A shift is at most 63: it was found among the trailing zeros of a word.
+        let whole = if self.scale & SHIFT == 0 { self.scale } else { 1 << (self.scale & 63) };
         let base = now.get().checked_sub(whole).unwrap_or(now.get());
         let new = Self { base, origin: 0, ..self };
         let debt = self.debt(0, self.floor(now));
@@ -267,13 +291,13 @@ impl Machine {
 
     #[inline]
     pub(super) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
-        let (floor, cost) = (self.floor(now), self.units(cost));
+        let ((floor, ceil), cost) = (self.around(now), self.units(cost));
         let debt = self.debt(state, floor).saturating_add(self.units(held));
         if debt.saturating_add(cost) > self.capacity {
             return Step::Denied;
         }
         // A charge on an idle bucket starts at the next whole unit, so that no part of one is a gift.
-        let start = state.max(self.origin).max(self.ceil(now));
+        let start = state.max(self.origin).max(ceil);
         Step::To(start.saturating_add(cost).min(MAX_STATE))
     }
 
@@ -288,30 +312,35 @@ impl Machine {
     }
 
     pub(super) fn idle_word(&self, now: Nanos) -> u64 {
-        self.floor(now)
+        // After long idleness the base is about to move, and now may not fit into a word.
+        self.floor(now).min(MAX_STATE)
     }
 
+    #[inline]
     pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
         let floor = self.floor(now);
         let debt = self.debt(state, floor);
         let (held_units, cost_units) = (self.units(held), self.units(cost));
         let spent = debt.saturating_add(held_units);
-        let limit = self.capacity / self.unit;
-        let remaining = self.capacity.saturating_sub(spent) / self.unit;
         let reset_after = match debt {
-            0 => Duration::ZERO,
+            0 => Nanos::ZERO,
             _ => wait_until(self.instant_of(floor + debt), now),
         };
+        let level = Level {
+            capacity: self.capacity,
+            left: self.capacity.saturating_sub(spent),
+            unit: self.unit,
+            reset_after,
+        };
         if cost == 0 || spent.saturating_add(cost_units) <= self.capacity {
-            Decision::allowed(limit, remaining, reset_after)
-        } else if cost > limit {
-            Decision::never(limit, remaining, reset_after)
+            level.allowed()
+        } else if cost_units > self.capacity {
+            level.never()
         } else {
             // Above zero: without debt and holds the charge would fit. Where holds alone are in the
             // way, nobody knows when they end, and the least wait is said.
             let lacking = spent + cost_units - self.capacity;
-            let retry_after = wait_until(self.instant_of(floor + lacking.min(debt)), now);
-            Decision::denied(limit, remaining, retry_after, reset_after)
+            level.denied(wait_until(self.instant_of(floor + lacking.min(debt)), now))
         }
     }
 
@@ -335,22 +364,12 @@ impl Machine {
     }
 
     pub(super) fn to_words(self) -> [u64; MACHINE_WORDS] {
-        let scale = match self.scale {
-            Scale::Shift(shift) => SHIFT | u64::from(shift),
-            Scale::Divide(divisor) => divisor,
-        };
-        [self.mul, scale, self.unit, self.capacity, self.origin, self.base]
+        [self.mul, self.scale, self.unit, self.capacity, self.origin, self.base]
     }
 
     #[inline]
     pub(super) fn from_words(words: [u64; MACHINE_WORDS]) -> Self {
         let [mul, scale, unit, capacity, origin, base] = words;
-        // A shift is at most 63: it was found among the trailing zeros of a word.
-        let shift = (scale & 63) as u32;
-        let scale = if scale & SHIFT == 0 { Scale::Divide(scale) } else { Scale::Shift(shift) };
         Self { mul, scale, unit, capacity, origin, base }
     }
 }
-
-/// Tells a shift from a divisor, which is at most `MAX_SPAN`.
-const SHIFT: u64 = 1 << 63;

@@ -21,9 +21,22 @@ pub(crate) struct KeyWatch {
     since: AtomicU64,
     requests: AtomicU64,
     missing: AtomicU64,
+    overflowed: AtomicBool,
+    /// What stands for a missing key where such requests count together.
+    shared: Option<u64>,
 }
 
 impl KeyWatch {
+    /// Watches a key; `shared` is the hash that requests without one count under.
+    pub(crate) fn new(shared: Option<u64>) -> Self {
+        Self { shared, ..Self::default() }
+    }
+
+    /// Watches nothing: all requests have one key by design.
+    pub(crate) fn settled() -> Self {
+        Self { settled: AtomicBool::new(true), ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn saw(&self, hash: u64, now: Nanos) -> Option<Fault> {
         if self.settled.load(Ordering::Relaxed) { None } else { self.look(hash, now) }
@@ -31,6 +44,9 @@ impl KeyWatch {
 
     #[cold]
     fn look(&self, hash: u64, now: Nanos) -> Option<Fault> {
+        if self.shared == Some(hash) {
+            return self.missed();
+        }
         if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
             self.since.store(now.get(), Ordering::Relaxed);
             self.first.store(hash, Ordering::Relaxed);
@@ -46,6 +62,15 @@ impl KeyWatch {
             return Some(Fault::OneKey);
         }
         None
+    }
+
+    /// The rule's keys have had to share overflow buckets.
+    #[cold]
+    pub(crate) fn overflowed(&self) -> Option<Fault> {
+        // Read first, so that a flood of new keys does not write one line from all processors.
+        let told = self.overflowed.load(Ordering::Relaxed)
+            || self.overflowed.swap(true, Ordering::Relaxed);
+        (!told).then_some(Fault::Keys)
     }
 
     pub(crate) fn missed(&self) -> Option<Fault> {

@@ -19,7 +19,8 @@ const YOUTH: u32 = 1_000;
 /// Who is told, and what was told already.
 pub(crate) struct Watch {
     observers: Box<[Arc<dyn Observer>]>,
-    /// Faults raised or silenced.
+    silenced: u32,
+    /// Faults of the whole layer that were raised.
     done: AtomicU32,
     seen: AtomicU32,
 }
@@ -29,7 +30,8 @@ impl Watch {
         let silenced = silenced.iter().fold(0, |bits, fault| bits | fault.bit());
         Self {
             observers: observers.into(),
-            done: AtomicU32::new(silenced),
+            silenced,
+            done: AtomicU32::new(0),
             seen: AtomicU32::new(0),
         }
     }
@@ -48,11 +50,14 @@ impl Watch {
             && self.seen.fetch_add(1, Ordering::Relaxed) < YOUTH
     }
 
-    /// Tells of a fault, the first time.
+    /// Tells of a fault: of the layer as a whole the first time, of a rule whenever its watch says so,
+    /// which is once.
     #[cold]
     pub(crate) fn raise(&self, fault: Fault, rule: Option<&Arc<str>>) {
-        // Relaxed: whose bit it was first is all that matters.
-        if self.done.fetch_or(fault.bit(), Ordering::Relaxed) & fault.bit() != 0 {
+        let told = rule.is_none()
+            // Relaxed: whose bit it was first is all that matters.
+            && self.done.fetch_or(fault.bit(), Ordering::Relaxed) & fault.bit() != 0;
+        if told || self.silenced & fault.bit() != 0 {
             return;
         }
         let fault = SetupFault { fault, rule: rule.cloned() };
@@ -63,10 +68,9 @@ impl Watch {
         }
     }
 
-    /// Whether a fault was raised or silenced.
-    #[inline]
+    /// Whether nothing more will be told of this fault of the layer.
     pub(crate) fn is_done(&self, fault: Fault) -> bool {
-        self.done.load(Ordering::Relaxed) & fault.bit() != 0
+        (self.silenced | self.done.load(Ordering::Relaxed)) & fault.bit() != 0
     }
 
     pub(crate) fn admitted(&self, admitted: &Admitted<'_>) {

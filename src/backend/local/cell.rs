@@ -2,10 +2,9 @@
 
 use super::{
     Made,
-    generations::{Generations, Present},
+    generations::{Denied, Generations, Present},
 };
 use crate::{
-    Decision,
     algorithm::Step,
     clock::Nanos,
     sync::{AtomicU64, Ordering},
@@ -39,13 +38,13 @@ impl Cell {
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Result<Made, Decision> {
+    ) -> Result<Made, Denied> {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             let present = quotas.present();
             let state = present.state(word, now);
             let Step::To(next) = present.machine.charge(state, now, cost, held) else {
-                return Err(present.machine.decide(state, now, cost, held));
+                return Err(present.denied(state, held));
             };
             match self.swap(word, present.word(next)) {
                 Ok(made) => return Ok(made),

@@ -8,7 +8,7 @@ use std::sync::{
 use super::{
     Made,
     cell::Cell,
-    generations::Generations,
+    generations::{Denied, Generations},
     holds::{self, Holds},
     overflow::Overflow,
     table::{Charged, Table},
@@ -73,17 +73,22 @@ impl Counter {
             return Err(ConfigError::new("max_keys", spec.max_keys, "must be at most 2^32"));
         }
         let machines = machines(spec)?;
+        let no_memory = || {
+            let reason = "there is no memory for so many: 32 bytes a key";
+            ConfigError::new("max_keys", spec.max_keys, reason)
+        };
         let ledgers = machines.into_iter().map(|machine| {
             let state = if spec.keyed {
-                State::Many { table: Table::new(spec.max_keys), overflow: Overflow::new() }
+                let table = Table::new(spec.max_keys).ok_or_else(no_memory)?;
+                State::Many { table, overflow: Overflow::new() }
             } else {
                 State::One(Cell::new())
             };
             let expires = AtomicU64::new(machine.expires().get());
-            Ledger { quotas: Generations::new(machine), expires, state }
+            Ok(Ledger { quotas: Generations::new(machine), expires, state })
         });
         Ok(Self {
-            ledgers: ledgers.collect(),
+            ledgers: ledgers.collect::<Result<_, _>>()?,
             holds: OnceLock::new(),
             overflowed: AtomicBool::new(false),
             resets: atomic::AtomicU64::new(0),
@@ -111,6 +116,15 @@ impl Counter {
         machine.decide(state, now, cost, self.held(ledger, seat, now))
     }
 
+    /// What a charge has left: the key need not be looked for again.
+    #[inline]
+    pub(crate) fn after(&self, seat: Seat, made: &Made, now: Nanos) -> Decision {
+        let ledger = self.ledger(seat.quota);
+        let present = ledger.quotas.present();
+        let state = present.state(made.new, now);
+        present.machine.decide(state, now, 0, self.held(ledger, seat, now))
+    }
+
     /// Whether a charge would be made; changes nothing.
     #[inline]
     pub(crate) fn fits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
@@ -119,14 +133,15 @@ impl Counter {
         cost == 0 || machine.charge(state, now, cost, self.held(ledger, seat, now)) != Step::Denied
     }
 
+    /// What a charge was told that did not fit.
+    #[inline]
+    pub(crate) fn explain(&self, seat: Seat, denied: Denied, now: Nanos, cost: u64) -> Decision {
+        self.ledger(seat.quota).quotas.explain(denied, now, cost)
+    }
+
     /// Charges, or says why not. Cost zero changes nothing and is `None`.
     #[inline]
-    pub(crate) fn charge(
-        &self,
-        seat: Seat,
-        now: Nanos,
-        cost: u64,
-    ) -> Result<Option<Made>, Decision> {
+    pub(crate) fn charge(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Option<Made>, Denied> {
         if cost == 0 {
             return Ok(None);
         }
@@ -147,7 +162,7 @@ impl Counter {
         seat: Seat,
         now: Nanos,
         cost: u64,
-    ) -> Result<Made, Decision> {
+    ) -> Result<Made, Denied> {
         let place = ledger.place(seat, now);
         let shard = holds.shard(place);
         let held = shard.get(&place).copied().unwrap_or(0);
@@ -162,15 +177,17 @@ impl Counter {
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Result<Made, Decision> {
+    ) -> Result<Made, Denied> {
         match &ledger.state {
             State::One(cell) => cell.charge(&ledger.quotas, now, cost, held),
             State::Many { table, overflow } => {
                 match table.charge(&ledger.quotas, hash, now, cost, held) {
                     Charged::Made(made) => Ok(made),
-                    Charged::Denied(decision) => Err(decision),
+                    Charged::Denied(denied) => Err(denied),
                     Charged::NoRoom => {
-                        self.overflowed.store(true, Ordering::Relaxed);
+                        if !self.has_overflowed() {
+                            self.overflowed.store(true, Ordering::Relaxed);
+                        }
                         overflow.charge(&ledger.quotas, hash, now, cost, held)
                     }
                 }
@@ -292,7 +309,7 @@ impl Counter {
         let machines = machines(&renewed)?;
         for (ledger, machine) in self.ledgers.iter().zip(machines) {
             let old = ledger.quotas.present().machine;
-            ledger.replace(machine.rebased(now).started_as(&old, now), now);
+            ledger.replace(machine.rebased(now).succeeding(&old, now), now);
         }
         *spec = renewed;
         Ok(())
@@ -335,6 +352,8 @@ impl Ledger {
     /// Puts `machine` in force and converts all words; callers are serialised.
     fn replace(&self, machine: Machine, now: Nanos) {
         self.quotas.replace(machine);
+        // Before the walk: from here on nobody has to wait for its end to move the base.
+        self.expires.store(machine.expires().get(), Ordering::Relaxed);
         match &self.state {
             State::One(cell) => cell.convert(&self.quotas, now),
             State::Many { table, overflow } => {
@@ -342,7 +361,6 @@ impl Ledger {
                 overflow.convert(&self.quotas, now);
             }
         }
-        self.expires.store(machine.expires().get(), Ordering::Relaxed);
     }
 
     #[inline]

@@ -11,6 +11,7 @@
 //! the bits it read; each of the eight sweeps rewrites the word.
 
 use crate::{
+    Decision,
     algorithm::{MACHINE_WORDS, Machine, STATE_BITS},
     clock::Nanos,
     sync::{AtomicU64, Ordering},
@@ -35,6 +36,15 @@ pub(super) struct Present<'a> {
     pub(super) machine: Machine,
     tag: u64,
     all: &'a Generations,
+}
+
+/// A charge that did not fit: three words, from which the decision is worked out where it is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Denied {
+    state: u64,
+    held: u64,
+    /// Of the quota it did not fit, so that one that comes meanwhile cannot make it allowed.
+    tag: u64,
 }
 
 impl Generations {
@@ -64,12 +74,25 @@ impl Generations {
         self.epoch.store(epoch, Ordering::Release);
     }
 
+    /// What a charge of `cost` was told.
+    pub(super) fn explain(&self, denied: Denied, now: Nanos, cost: u64) -> Decision {
+        self.read(denied.tag).decide(denied.state, now, cost, denied.held)
+    }
+
     #[inline]
     fn read(&self, tag: u64) -> Machine {
         let words = &self.ring[tag as usize % TAGS];
         // Relaxed: ordered by the epoch, or by the word that carries the tag.
         let words = std::array::from_fn(|i| words[i].load(Ordering::Relaxed));
         Machine::from_words(self.is_window, words)
+    }
+
+    /// The state of a word written under another tag than `to`. By tags, so that on the way that is
+    /// common a machine need not have an address.
+    #[cold]
+    #[inline(never)]
+    fn convert(&self, word: u64, to: u64, now: Nanos) -> u64 {
+        self.read(to).convert(&self.read(word >> STATE_BITS), word & STATE, now)
     }
 
     fn write(&self, tag: u64, machine: Machine) {
@@ -88,13 +111,14 @@ impl Present<'_> {
         if word >> STATE_BITS == self.tag || state == 0 {
             state
         } else {
-            self.convert(word >> STATE_BITS, state, now)
+            self.all.convert(word, self.tag, now)
         }
     }
 
-    #[cold]
-    fn convert(&self, tag: u64, state: u64, now: Nanos) -> u64 {
-        self.machine.convert(&self.all.read(tag), state, now)
+    /// A charge that does not fit in `state`, with `held` permits set aside.
+    #[inline]
+    pub(super) fn denied(&self, state: u64, held: u64) -> Denied {
+        Denied { state, held, tag: self.tag }
     }
 
     /// The word for `state`.

@@ -13,6 +13,9 @@ pub mod models;
 mod overflow;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ahash::RandomState;
@@ -106,7 +109,7 @@ impl Local {
                         (counter.peek(seat, now, 0), receipt)
                     }
                     Ok(None) => (counter.peek(seat, now, 0), nothing),
-                    Err(decision) => (decision, nothing),
+                    Err(denied) => (counter.explain(seat, denied, now, charge.cost), nothing),
                 }
             };
             denied |= !decision.is_allowed();

@@ -4,8 +4,12 @@
 //! newcomers: of the two its hash names, the fuller in tokens. A flood of keys thus gains at most what
 //! these buckets hold, and no established key loses anything.
 
-use super::{Made, cell::Cell, generations::Generations};
-use crate::{Decision, clock::Nanos};
+use super::{
+    Made,
+    cell::Cell,
+    generations::{Denied, Generations},
+};
+use crate::clock::Nanos;
 
 const BUCKETS: usize = if cfg!(sluice_loom) { 2 } else { 1_024 };
 
@@ -57,7 +61,7 @@ impl Overflow {
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Result<Made, Decision> {
+    ) -> Result<Made, Denied> {
         let bucket = self.choose(quotas, hash, now);
         let made = self.0[bucket].charge(quotas, now, cost, held)?;
         Ok(Made { place: FIRST_PLACE + bucket as u64, ..made })

@@ -20,9 +20,11 @@
 //! never seen, is ever replaced. Inserts reuse idle slots in place; where the number of keys has reached
 //! its bound, an insert looks for idle slots in a few lines further on and frees them.
 
-use super::{Made, generations::Generations};
+use super::{
+    Made,
+    generations::{Denied, Generations},
+};
 use crate::{
-    Decision,
     algorithm::{Machine, Step},
     clock::Nanos,
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
@@ -71,7 +73,7 @@ pub(crate) struct Table {
 /// What became of a charge on a key.
 pub(super) enum Charged {
     Made(Made),
-    Denied(Decision),
+    Denied(Denied),
     /// The key is not here and there is no room for it.
     NoRoom,
 }
@@ -84,17 +86,18 @@ enum Found {
 }
 
 impl Table {
-    /// A table for `max_keys` keys, at least one. Its memory is touched as keys come.
-    pub(super) fn new(max_keys: u64) -> Self {
+    /// A table for `max_keys` keys, at least one; `None` where there is no memory for it. Its memory is
+    /// touched as keys come.
+    pub(super) fn new(max_keys: u64) -> Option<Self> {
         // Two slots a key, in pairs of lines.
-        let pairs = usize::try_from(max_keys).unwrap_or(usize::MAX / 64).div_ceil(SLOTS).max(1);
-        Self {
-            lines: zeroed(pairs * 2),
+        let pairs = usize::try_from(max_keys).ok()?.div_ceil(SLOTS).max(1);
+        Some(Self {
+            lines: zeroed(pairs.checked_mul(2)?)?,
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             used: AtomicU64::new(0),
             max_keys,
             cursor: AtomicU64::new(0),
-        }
+        })
     }
 
     /// A hash as the table keeps it: the two lowest values mean something else.
@@ -126,32 +129,43 @@ impl Table {
         (&line.hashes[index % SLOTS], &line.words[index % SLOTS])
     }
 
-    #[inline]
+    /// Where a key lies. Nineteen of twenty lie in their home line, so the rest is apart.
+    #[inline(always)]
     fn find(&self, hash: u64) -> Found {
-        for line_index in self.path(hash) {
-            let line = &self.lines[line_index];
-            let mut ends_here = false;
-            for i in 0..SLOTS {
-                // Relaxed: only a hint, confirmed below.
-                let seen = line.hashes[i].load(Ordering::Relaxed);
-                if seen == hash {
-                    // Acquire pairs with the release that ends a claim: if this is the word of a later
-                    // owner, the hash below is his.
-                    let word = line.words[i].load(Ordering::Acquire);
-                    if word == CLAIMED {
-                        return Found::Changing;
-                    }
-                    if line.hashes[i].load(Ordering::Relaxed) == hash {
-                        return Found::At(line_index * SLOTS + i, word);
-                    }
-                }
-                ends_here |= seen == UNUSED;
+        let home = self.path(hash).next().unwrap_or_default();
+        self.look(home, hash).unwrap_or_else(|| self.find_beyond(hash))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_beyond(&self, hash: u64) -> Found {
+        self.path(hash).skip(1).find_map(|line| self.look(line, hash)).unwrap_or(Found::Absent)
+    }
+
+    /// What a line tells of a key; `None` where the search goes on.
+    #[inline(always)]
+    fn look(&self, line_index: usize, hash: u64) -> Option<Found> {
+        let line = &self.lines[line_index];
+        // Relaxed: only a hint, confirmed below.
+        let seen: [u64; SLOTS] = std::array::from_fn(|i| line.hashes[i].load(Ordering::Relaxed));
+        // One bit a slot instead of one branch: nobody can predict which it will be.
+        let bit = |i: usize| u32::from(seen[i] == hash) << i;
+        let mut slots = (0..SLOTS).fold(0, |bits, i| bits | bit(i));
+        while slots != 0 {
+            // Below the number of slots.
+            let i = slots.trailing_zeros() as usize % SLOTS;
+            // Acquire pairs with the release that ends a claim: if this is the word of a later
+            // owner, the hash below is his.
+            let word = line.words[i].load(Ordering::Acquire);
+            if word == CLAIMED {
+                return Some(Found::Changing);
             }
-            if ends_here {
-                break;
+            if line.hashes[i].load(Ordering::Relaxed) == hash {
+                return Some(Found::At(line_index * SLOTS + i, word));
             }
+            slots &= slots - 1;
         }
-        Found::Absent
+        seen.contains(&UNUSED).then_some(Found::Absent)
     }
 
     /// The state of a key; zero where it is not here.
@@ -175,7 +189,7 @@ impl Table {
 
     /// Charges a key. The loop ends: each turn another thread's charge on the same slot went through, or
     /// its slot changed hands.
-    #[inline]
+    #[inline(never)]
     pub(super) fn charge(
         &self,
         quotas: &Generations,
@@ -195,7 +209,7 @@ impl Table {
             let present = quotas.present();
             let state = present.state(word, now);
             let Step::To(next) = present.machine.charge(state, now, cost, held) else {
-                return Charged::Denied(present.machine.decide(state, now, cost, held));
+                return Charged::Denied(present.denied(state, held));
             };
             if let Some(made) = self.swap(index, word, present.word(next)) {
                 return Charged::Made(made);
@@ -215,9 +229,9 @@ impl Table {
         held: u64,
     ) -> Option<Charged> {
         // A refusal needs no slot, and must not take one.
-        let early = quotas.present().machine;
-        if early.charge(0, now, cost, held) == Step::Denied {
-            return Some(Charged::Denied(early.decide(0, now, cost, held)));
+        let early = quotas.present();
+        if early.machine.charge(0, now, cost, held) == Step::Denied {
+            return Some(Charged::Denied(early.denied(0, held)));
         }
         let _serial = self.serialise_inserts(hash);
         if let Found::At(..) = self.find(hash) {
@@ -243,7 +257,7 @@ impl Table {
         word_cell.store(word, Ordering::Release);
         Some(match first {
             Step::To(_) => Charged::Made(Made { place: index as u64, old: 0, new: word }),
-            Step::Denied => Charged::Denied(present.machine.decide(0, now, cost, held)),
+            Step::Denied => Charged::Denied(present.denied(0, held)),
         })
     }
 
@@ -460,12 +474,12 @@ impl Table {
 }
 
 #[cfg(not(sluice_loom))]
-fn zeroed(lines: usize) -> Box<[Line]> {
-    bytemuck::zeroed_slice_box(lines)
+fn zeroed(lines: usize) -> Option<Box<[Line]>> {
+    bytemuck::try_zeroed_slice_box(lines).ok()
 }
 
 #[cfg(sluice_loom)]
-fn zeroed(lines: usize) -> Box<[Line]> {
+fn zeroed(lines: usize) -> Option<Box<[Line]>> {
     let four = || std::array::from_fn(|_| AtomicU64::new(0));
-    (0..lines).map(|_| Line { hashes: four(), words: four() }).collect()
+    Some((0..lines).map(|_| Line { hashes: four(), words: four() }).collect())
 }

@@ -226,7 +226,8 @@ impl KeyBy {
     #[inline]
     fn write<S: KeySink>(&self, head: &Head<'_>, sink: &mut S) -> Option<Found> {
         match &self.kind {
-            Kind::Global => {}
+            // One empty part, as `Key::GLOBAL` is named to a handle.
+            Kind::Global => sink.part(&[]),
             Kind::Header(name) => sink.part(head.header_bytes(name)?),
             Kind::Cookie(name) => sink.part(&cookie::find(name, head)?),
             #[cfg(feature = "axum")]
@@ -351,6 +352,20 @@ impl KeyBy {
     /// Whether the peer address matters.
     pub(crate) fn wants_peer(&self) -> bool {
         self.any(&|kind| matches!(kind, Kind::ClientIp(_)))
+    }
+
+    /// Whether a `client_ip` in here finds no peer address.
+    pub(crate) fn lacks_peer(&self, head: &Head<'_>) -> bool {
+        self.any(&|kind| matches!(kind, Kind::ClientIp(settings) if settings.peer(head).is_none()))
+    }
+
+    /// Whether all requests have one key by design.
+    pub(crate) fn is_global(&self) -> bool {
+        match &self.kind {
+            Kind::Global => true,
+            Kind::Relaxed(key, _) => key.is_global(),
+            _ => false,
+        }
     }
 
     /// Whether a `client_ip` in here believes a forwarding header.

@@ -293,12 +293,16 @@ impl ClientIp {
         self.source.is_some()
     }
 
-    fn client(&self, head: &Head<'_>) -> Client {
-        let peer = match &self.peer_from {
+    /// Who connects to us.
+    pub(super) fn peer(&self, head: &Head<'_>) -> Option<IpAddr> {
+        match &self.peer_from {
             Some(from) => from(head).map(|address| address.to_canonical()),
             None => peer(head),
-        };
-        let Some(peer) = peer else { return Client::Unconnected };
+        }
+    }
+
+    fn client(&self, head: &Head<'_>) -> Client {
+        let Some(peer) = self.peer(head) else { return Client::Unconnected };
         // A header without a trust rule is a mistake, and believes nobody.
         let Some(source) = &self.source else { return Client::Known(peer) };
         match (source, &self.networks, self.hops) {

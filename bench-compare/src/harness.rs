@@ -1,0 +1,135 @@
+//! Comparing several ways of doing the same thing, slice by slice, in one process.
+//!
+//! Every row runs for a few milliseconds, then the next; each round starts one row further on. A
+//! ratio or difference is taken between slices of one round and the median of rounds is told, so
+//! that what slows the machine for a while slows all rows alike.
+
+use std::time::{Duration, Instant};
+
+/// How often every row is run, and for how long at a time.
+#[derive(Clone, Copy)]
+pub struct Pace {
+    pub rounds: usize,
+    pub slice: Duration,
+}
+
+impl Pace {
+    pub const NORMAL: Self = Self { rounds: 21, slice: Duration::from_millis(10) };
+    pub const QUICK: Self = Self { rounds: 9, slice: Duration::from_millis(6) };
+}
+
+/// Does a thing so many times.
+type Run<'a> = Box<dyn FnMut(u64) + 'a>;
+
+/// What is to be compared.
+#[derive(Default)]
+pub struct Rows<'a> {
+    rows: Vec<(String, Run<'a>)>,
+}
+
+impl<'a> Rows<'a> {
+    pub fn add(&mut self, name: &str, run: impl FnMut(u64) + 'a) {
+        self.rows.push((name.into(), Box::new(run)));
+    }
+
+    /// Runs all rows, interleaved.
+    pub fn measure(mut self, pace: Pace) -> Measured {
+        let count = self.rows.len();
+        let counts: Vec<u64> =
+            self.rows.iter_mut().map(|(_, run)| times_in(pace.slice, run)).collect();
+        let mut samples = vec![Vec::with_capacity(pace.rounds); count];
+        for round in 0..pace.rounds {
+            for row in (0..count).map(|step| (round + step) % count) {
+                samples[row].push(time(&mut self.rows[row].1, counts[row]));
+            }
+        }
+        let names = self.rows.into_iter().map(|(name, _)| name).collect();
+        Measured { names, samples }
+    }
+}
+
+/// Nanoseconds each.
+fn time(run: &mut Run<'_>, times: u64) -> f64 {
+    let start = Instant::now();
+    run(times);
+    start.elapsed().as_nanos() as f64 / times as f64
+}
+
+/// How many times fit in a slice; warms the row up.
+fn times_in(slice: Duration, run: &mut Run<'_>) -> u64 {
+    let mut times = 64;
+    loop {
+        let each = time(run, times);
+        let fit = (slice.as_nanos() as f64 / each) as u64;
+        if fit <= times.saturating_mul(4) {
+            return fit.max(1);
+        }
+        times = (times * 4).min(fit);
+    }
+}
+
+/// Nanoseconds of every row in every round.
+pub struct Measured {
+    names: Vec<String>,
+    samples: Vec<Vec<f64>>,
+}
+
+impl Measured {
+    fn of(&self, name: &str) -> &[f64] {
+        let row = self.names.iter().position(|known| known == name);
+        &self.samples[row.unwrap_or_else(|| panic!("no row {name:?}"))]
+    }
+
+    fn rounds(&self, row: &str, base: &str, how: impl Fn(f64, f64) -> f64) -> Spread {
+        Spread::of(self.of(row).iter().zip(self.of(base)).map(|(row, base)| how(*row, *base)))
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    pub fn ns(&self, row: &str) -> Spread {
+        Spread::of(self.of(row).iter().copied())
+    }
+
+    /// The row's time in parts of the base's, of the same round.
+    pub fn ratio(&self, row: &str, base: &str) -> Spread {
+        self.rounds(row, base, |row, base| row / base)
+    }
+
+    /// How much longer the row takes than the base, in the same round.
+    pub fn extra(&self, row: &str, base: &str) -> Spread {
+        self.rounds(row, base, |row, base| row - base)
+    }
+
+    /// The ratio of two rows' extra time over a third.
+    pub fn extra_ratio(&self, row: &str, over: &str, base: &str) -> Spread {
+        let (row, over, base) = (self.of(row), self.of(over), self.of(base));
+        Spread::of((0..row.len()).map(|round| {
+            (row[round] - base[round]) / (over[round] - base[round]).max(f64::MIN_POSITIVE)
+        }))
+    }
+}
+
+/// The rounds' median, with the quartiles.
+#[derive(Clone, Copy)]
+pub struct Spread {
+    pub low: f64,
+    pub median: f64,
+    pub high: f64,
+}
+
+impl Spread {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let at = |part: usize| values[(values.len() - 1) * part / 4];
+        Self { low: at(1), median: at(2), high: at(3) }
+    }
+
+    /// The median, and where half of the rounds lie.
+    pub fn text(&self, digits: usize) -> String {
+        let Self { low, median, high } = *self;
+        format!("{median:.digits$} ({low:.digits$} to {high:.digits$})")
+    }
+}

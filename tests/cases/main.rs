@@ -1,0 +1,12 @@
+//! Faults that users of other rate limiters met, each as a test named after its id in `docs/cases.md`.
+#![allow(clippy::disallowed_methods, reason = "some cases want real sockets and tasks")]
+
+mod arithmetic;
+mod clocks;
+mod combined;
+mod http_surface;
+mod keys;
+mod mechanics;
+mod memory;
+mod support;
+mod support_core;

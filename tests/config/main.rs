@@ -1,0 +1,8 @@
+//! Bad input: what cannot be built is a `ConfigError` naming rule, field and value; whatever a caller
+//! sends gets a decision.
+
+mod hostile;
+mod layers;
+mod quotas;
+mod rules;
+mod support;
