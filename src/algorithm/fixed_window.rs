@@ -194,7 +194,7 @@ impl Machine {
         let earliest = now.get().saturating_sub(self.window);
         // By whole grains where the base moves on, so that starts stay what they are.
         let base = match earliest.checked_sub(self.base) {
-            Some(step) => self.base + (step >> self.grain << self.grain),
+            Some(step) => self.base + (step >> plain.grain << plain.grain),
             None => earliest,
         };
         Self { base, ..plain }
@@ -203,7 +203,8 @@ impl Machine {
     /// The same window in place of `old`: counts above a lower limit still fit, for when it is raised
     /// again while they last.
     pub(super) fn succeeding(self, old: &Self) -> Self {
-        self.counting(self.count_bits.max(old.count_bits)).unwrap_or(self)
+        let most = self.count_bits.max(old.count_bits);
+        (self.count_bits..=most).rev().find_map(|bits| self.counting(bits)).unwrap_or(self)
     }
 
     #[inline]

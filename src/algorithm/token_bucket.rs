@@ -145,7 +145,7 @@ impl TokenBucket {
         };
         machine.origin = match capacity.saturating_sub(there) {
             0 => 0,
-            debt => machine.floor(epoch.built) + debt,
+            debt => machine.ceil(epoch.built) + debt,
         };
         Ok(machine)
     }
@@ -261,15 +261,15 @@ impl Machine {
         Nanos::new(u64::try_from(self.instant_of(HORIZON)).unwrap_or(u64::MAX))
     }
 
-    /// The same quota with its base just before `now`: as far as makes a whole number of units, so that
-    /// nothing is rounded, and a bucket that is full has a word below the present one.
+    /// The same quota with its base just before `now`: by a unit or more, so that a bucket that is full has
+    /// a word below the present one; and by whole units where the conversion is a shift, so that nothing
+    /// is rounded.
     pub(super) fn rebased(self, now: Nanos) -> Self {
-        // A shift is at most 63: it was found among the trailing zeros of a word.
-        let whole = if self.scale & SHIFT == 0 { self.scale } else { 1 << (self.scale & 63) };
-        let base = now.get().checked_sub(whole).unwrap_or(now.get());
+        let step = self.shift().map_or_else(|| self.scale.div_ceil(self.mul), |shift| 1 << shift);
+        let base = now.get().checked_sub(step).unwrap_or(now.get());
         let new = Self { base, origin: 0, ..self };
         let debt = self.debt(0, self.floor(now));
-        Self { origin: if debt == 0 { 0 } else { new.floor(now) + debt }, ..new }
+        Self { origin: if debt == 0 { 0 } else { new.ceil(now) + debt }, ..new }
     }
 
     /// What is spent and not yet replenished, in units.
@@ -348,7 +348,7 @@ impl Machine {
         let debt = old.debt(state, old.floor(now));
         if debt == 0 {
             // Idle before now, so that its slot may be claimed.
-            return self.floor(now).saturating_sub(1);
+            return self.idle_word(now).saturating_sub(1);
         }
         let units = (u128::from(debt) * u128::from(self.unit)).div_ceil(u128::from(old.unit));
         // A bucket cannot be emptier than empty.

@@ -13,9 +13,6 @@ pub mod models;
 mod overflow;
 mod table;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ahash::RandomState;
