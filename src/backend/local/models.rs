@@ -63,7 +63,8 @@ impl Keys {
     #[must_use]
     pub fn new(algorithm: impl Into<Algorithm>, max_keys: u64) -> Self {
         let quotas = Generations::new(machine(algorithm.into()));
-        Self { quotas, table: Table::new(max_keys) }
+        let Some(table) = Table::new(max_keys) else { unreachable!("models keep few keys") };
+        Self { quotas, table }
     }
 
     /// Charges a key.
