@@ -144,6 +144,9 @@ mod sync;
 pub mod testing;
 mod verdict;
 
+#[cfg(sluice_loom)]
+#[doc(hidden)]
+pub use crate::backend::local::models;
 #[doc(inline)]
 pub use crate::{
     algorithm::{Algorithm, FixedWindow, StartLevel, TokenBucket},

@@ -8,6 +8,8 @@ mod cell;
 mod counter;
 mod generations;
 mod holds;
+#[cfg(sluice_loom)]
+pub mod models;
 mod overflow;
 mod table;
 

@@ -45,7 +45,7 @@ const SLOTS: usize = 4;
 const PAIRS: u32 = 4;
 
 /// Mutexes that serialise inserts.
-const STRIPES: usize = if cfg!(sluice_loom) { 1 } else { 64 };
+const STRIPES: usize = if cfg!(sluice_loom) { 2 } else { 64 };
 
 /// Lines an insert looks through for idle slots to free, once the bound is reached.
 const RECLAIM_LINES: usize = 16;
@@ -301,13 +301,15 @@ impl Table {
                 let word = line.words[i].load(Ordering::Acquire);
                 ends_here |= seen == UNUSED;
                 let free = match seen {
+                    // No quota wrote this word, so that none can read it.
+                    _ if word == CLAIMED => false,
                     UNUSED | FREED => may_grow,
                     _ => {
                         let present = quotas.present();
                         present.machine.is_idle(present.state(word, now), now)
                     }
                 };
-                if word != CLAIMED && free {
+                if free {
                     return Some((line_index * SLOTS + i, word));
                 }
             }

@@ -1,0 +1,158 @@
+//! The counting core as its loom models use it: one quota's words, with and without keys.
+//!
+//! Exists under `--cfg sluice_loom` only, and is no part of the crate's interface.
+
+use super::{
+    Made,
+    cell::Cell,
+    generations::Generations,
+    table::{Charged, Table},
+};
+use crate::{
+    Algorithm,
+    algorithm::{Epoch, Machine},
+    clock::Nanos,
+};
+
+/// What a charge got.
+#[derive(Clone, Copy, Debug)]
+pub enum Got {
+    /// It was made; this undoes it.
+    Made(Undo),
+    /// It was denied.
+    Denied,
+    /// There was no room for its key.
+    NoRoom,
+}
+
+impl Got {
+    /// Whether it was made.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        matches!(self, Self::Made(_))
+    }
+}
+
+/// What undoes a charge.
+#[derive(Clone, Copy, Debug)]
+pub struct Undo(Made);
+
+/// A table of keys under one quota. A key is its hash.
+#[derive(Debug)]
+pub struct Keys {
+    quotas: Generations,
+    table: Table,
+}
+
+/// One word under one quota.
+#[derive(Debug)]
+pub struct Word {
+    quotas: Generations,
+    cell: Cell,
+}
+
+fn machine(algorithm: Algorithm) -> Machine {
+    match Machine::compile(&algorithm, Epoch::default()) {
+        Ok(machine) => machine,
+        Err(error) => unreachable!("models count what can be counted: {error}"),
+    }
+}
+
+impl Keys {
+    /// An empty table.
+    #[must_use]
+    pub fn new(algorithm: impl Into<Algorithm>, max_keys: u64) -> Self {
+        let quotas = Generations::new(machine(algorithm.into()));
+        let Some(table) = Table::new(max_keys) else { unreachable!("models keep few keys") };
+        Self { quotas, table }
+    }
+
+    /// Charges a key.
+    #[must_use]
+    pub fn charge(&self, key: u64, now: u64, cost: u64) -> Got {
+        match self.table.charge(&self.quotas, key, Nanos::new(now), cost, 0) {
+            Charged::Made(made) => Got::Made(Undo(made)),
+            Charged::Denied(_) => Got::Denied,
+            Charged::NoRoom => Got::NoRoom,
+        }
+    }
+
+    /// Charges a key that holds permits.
+    #[must_use]
+    pub fn force(&self, key: u64, now: u64, cost: u64) -> bool {
+        self.table.force(&self.quotas, key, Nanos::new(now), cost)
+    }
+
+    /// Undoes a charge; says whether the permits came back.
+    #[must_use]
+    pub fn undo(&self, undo: Undo, now: u64) -> bool {
+        self.table.undo(&self.quotas, &undo.0, Nanos::new(now))
+    }
+
+    /// Forgets a key; says whether anything was known of it.
+    #[must_use]
+    pub fn reset(&self, key: u64, now: u64) -> bool {
+        self.table.reset(&self.quotas, key, Nanos::new(now))
+    }
+
+    /// Puts another quota in force.
+    pub fn replace(&self, algorithm: impl Into<Algorithm>, now: u64) {
+        self.quotas.replace(machine(algorithm.into()));
+        self.table.convert(&self.quotas, Nanos::new(now));
+    }
+
+    /// What a key has left.
+    #[must_use]
+    pub fn remaining(&self, key: u64, now: u64) -> u64 {
+        let (state, machine) = self.table.state(&self.quotas, key, Nanos::new(now));
+        machine.report(state, Nanos::new(now)).remaining()
+    }
+
+    /// How many slots hold keys that are not idle.
+    #[must_use]
+    pub fn tracked(&self, now: u64) -> u64 {
+        self.table.tracked(&self.quotas, Nanos::new(now))
+    }
+}
+
+impl Word {
+    /// A word that nobody has charged.
+    #[must_use]
+    pub fn new(algorithm: impl Into<Algorithm>) -> Self {
+        Self { quotas: Generations::new(machine(algorithm.into())), cell: Cell::new() }
+    }
+
+    /// Charges it.
+    #[must_use]
+    pub fn charge(&self, now: u64, cost: u64) -> Got {
+        match self.cell.charge(&self.quotas, Nanos::new(now), cost, 0) {
+            Ok(made) => Got::Made(Undo(made)),
+            Err(_) => Got::Denied,
+        }
+    }
+
+    /// Undoes a charge; says whether the permits came back.
+    #[must_use]
+    pub fn undo(&self, undo: Undo, now: u64) -> bool {
+        self.cell.undo(&self.quotas, &undo.0, Nanos::new(now))
+    }
+
+    /// Forgets what was spent; says whether anything was.
+    #[must_use]
+    pub fn reset(&self, now: u64) -> bool {
+        self.cell.reset(&self.quotas, Nanos::new(now))
+    }
+
+    /// Puts another quota in force.
+    pub fn replace(&self, algorithm: impl Into<Algorithm>, now: u64) {
+        self.quotas.replace(machine(algorithm.into()));
+        self.cell.convert(&self.quotas, Nanos::new(now));
+    }
+
+    /// What is left.
+    #[must_use]
+    pub fn remaining(&self, now: u64) -> u64 {
+        let (state, present) = self.cell.read(&self.quotas, Nanos::new(now));
+        present.machine.report(state, Nanos::new(now)).remaining()
+    }
+}
