@@ -11,7 +11,7 @@
 //! nanoseconds, which nearly every quota that people write is, the conversion is a multiplication and
 //! exact; else it is rounded by less than a nanosecond, or by as much as a burst of that size leaves room
 //! for, and the last permit of a burst may come that much late. Units are counted from a base, which moves
-//! on once in a fortnight or more.
+//! on once in a week or more.
 //!
 //! **Promise.** In any interval `L` at most `burst + rate x L` is admitted: time is rounded up where a
 //! charge starts from an idle bucket and down where it is tested, so rounding never favours the caller.
@@ -272,12 +272,18 @@ impl Machine {
         Nanos::new(u64::try_from(self.instant_of(HORIZON)).unwrap_or(u64::MAX))
     }
 
-    /// The same quota with its base just before `now`: by a unit or more, so that a bucket that is full has
-    /// a word below the present one; and by whole units where the conversion is a shift, so that nothing
-    /// is rounded.
+    /// The same quota with its base half a horizon before `now`: a clock that goes back by days still finds
+    /// a word that tells what it was at. By whole units where the conversion is a shift, so that nothing is
+    /// rounded.
     pub(super) fn rebased(self, now: Nanos) -> Self {
-        let step = self.shift().map_or_else(|| self.scale.div_ceil(self.mul), |shift| 1 << shift);
-        let base = now.get().checked_sub(step).unwrap_or(now.get());
+        let since_base = |units| self.instant_of(units) - u128::from(self.base);
+        let half = u64::try_from(since_base(HORIZON / 2)).unwrap_or(u64::MAX);
+        let target = now.get().saturating_sub(half);
+        let step = self.shift().unwrap_or(0);
+        let base = match target.checked_sub(self.base) {
+            Some(onward) => self.base + (onward >> step << step),
+            None => target,
+        };
         let new = Self { base, origin: 0, ..self };
         let debt = self.debt(0, self.floor(now));
         Self { origin: if debt == 0 { 0 } else { new.ceil(now) + debt }, ..new }
