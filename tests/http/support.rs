@@ -333,8 +333,13 @@ pub(crate) fn assert_exact(tally: Tally, hits: &Hits, what: impl std::fmt::Debug
 
 /// Sends `request` as it is, and gives what comes until the server closes.
 pub(crate) async fn raw(address: SocketAddr, request: &str) -> String {
+    raw_bytes(address, request.as_bytes()).await
+}
+
+/// The same of a request that need not be text.
+pub(crate) async fn raw_bytes(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     String::from_utf8(answer).unwrap()
