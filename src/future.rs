@@ -167,7 +167,7 @@ where
                 refuse @ Verdict::Refuse(_) => return Poll::Ready(Ok(refuse)),
             }
             if let Some(decisions) = self.escort.as_ref().and_then(|e| e.decisions.as_ref()) {
-                self.request.extensions_mut().insert(decisions.clone());
+                decisions.join_request(self.request.extensions_mut());
             }
         }
         let ready = ready!(self.inner.poll_ready(cx));

@@ -124,7 +124,7 @@ impl<S: Clone, M> RateLimit<S, M> {
                 if let Some(decisions) =
                     escort.as_ref().and_then(|escort| escort.decisions.as_ref())
                 {
-                    request.extensions_mut().insert(decisions.clone());
+                    decisions.join_request(request.extensions_mut());
                 }
                 ResponseFuture::forward(self.inner.call(request), escort)
             }

@@ -61,6 +61,7 @@ pub(crate) struct Escort {
 
 /// The decisions of all rules that applied to an admitted request; in the extensions of the request and
 /// of its response where [`expose_decision`](crate::RateLimitLayerBuilder::expose_decision) asks for it.
+/// Of stacked layers that ask, the outermost come first.
 #[derive(Clone, Debug)]
 pub struct Decisions(SmallVec<[RuleDecision; 2]>);
 
@@ -69,6 +70,26 @@ impl Decisions {
     #[must_use]
     pub fn as_slice(&self) -> &[RuleDecision] {
         &self.0
+    }
+
+    /// Puts them into a request's extensions, after those of layers outside.
+    pub(crate) fn join_request(&self, extensions: &mut Extensions) {
+        match extensions.get_mut::<Self>() {
+            Some(outer) => outer.0.extend(self.0.iter().cloned()),
+            None => {
+                extensions.insert(self.clone());
+            }
+        }
+    }
+
+    /// Puts them into a response's extensions, before those of layers inside.
+    fn join_response(self, extensions: &mut Extensions) {
+        match extensions.get_mut::<Self>() {
+            Some(inner) => inner.0.insert_many(0, self.0),
+            None => {
+                extensions.insert(self);
+            }
+        }
     }
 }
 
@@ -305,7 +326,7 @@ impl Escort {
             farewell.passed(0);
         }
         if let Some(decisions) = decisions {
-            response.extensions_mut().insert(decisions);
+            decisions.join_response(response.extensions_mut());
         }
         farewell.core.watch.is_observed().then_some(farewell)
     }

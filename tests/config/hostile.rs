@@ -103,10 +103,8 @@ async fn a_thousand_forwarded_hops_are_one_client() {
     let (elements, quotes) = (list("for=10.0.0.2"), list("for=\"[2001:db8::1]:1\""));
     let (commas, open) = (",".repeat(60_000), "\"".repeat(60_001));
     let texts = [&*trusted, &stranger, &elements, &quotes, &commas, &open, "for=;for=,=;\\", ", ,"];
-    type MakeKey = fn() -> KeyBy;
-    let keys: [(MakeKey, &str); 3] =
-        [(xff, "x-forwarded-for"), (hops, "x-forwarded-for"), (fwd, "forwarded")];
-    for (key, name) in keys {
+    let keys: [fn() -> KeyBy; 3] = [xff, hops, fwd];
+    for (key, name) in keys.into_iter().zip(["x-forwarded-for", "x-forwarded-for", "forwarded"]) {
         for text in texts {
             // In one line, and in a line for each.
             let layer = two_of(key());

@@ -3,7 +3,10 @@
 use std::{
     convert::Infallible,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -23,7 +26,7 @@ use tokio::sync::Notify;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sluice::{FixedWindow, RateLimitLayer, Rule, event::Outcome};
 
-use crate::support::{BOTH, Connection, Record, get as request, serve};
+use crate::support::{BOTH, Connection, Later, Record, get as request, serve};
 
 fn observed(limit: u64) -> (RateLimitLayer, Record) {
     let record = Record::default();
@@ -181,6 +184,60 @@ async fn errors_of_the_inner_service_have_failed_and_come_out_unchanged() {
     let error = failing.oneshot(Request::new(Body::empty())).await.unwrap_err();
     assert_eq!(error.to_string(), "inner");
     assert_eq!(record.endings(1).await, [Outcome::Failed]);
+}
+
+/// Not ready when it is asked a second time; a clone has been asked as often.
+#[derive(Clone)]
+struct ReadyOnce(Arc<AtomicU32>);
+
+impl Service<Request> for ReadyOnce {
+    type Response = Response;
+    type Error = &'static str;
+    type Future = std::future::Ready<Result<Response, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        let first = self.0.fetch_add(1, Ordering::SeqCst) == 0;
+        Poll::Ready(if first { Ok(()) } else { Err("broke meanwhile") })
+    }
+
+    fn call(&mut self, _: Request) -> Self::Future {
+        std::future::ready(Ok("served".into_response()))
+    }
+}
+
+#[tokio::test]
+async fn inner_services_that_break_while_a_backend_is_asked_have_failed() {
+    let record = Record::default();
+    let layer = RateLimitLayer::builder()
+        .rule(Rule::new("all", FixedWindow::per_day(9)))
+        .backend(Later::default())
+        .observer(record.clone())
+        .build()
+        .unwrap();
+    let call = layer.layer(ReadyOnce(Arc::default())).oneshot(Request::new(Body::empty()));
+    assert_eq!(call.await.unwrap_err(), "broke meanwhile");
+    assert_eq!(record.endings(1).await, [Outcome::Failed]);
+    assert_eq!(record.told().admitted, 1);
+}
+
+#[tokio::test]
+async fn requests_a_backend_allowed_are_told_of_like_others() {
+    for wire in BOTH {
+        let record = Record::default();
+        let layer = RateLimitLayer::builder()
+            .rule(Rule::new("all", FixedWindow::per_day(2)))
+            .backend(Later::default())
+            .observer(record.clone())
+            .build()
+            .unwrap();
+        let address = serve(app(layer)).await;
+        let mut connection = Connection::open(address, wire).await;
+        for status in [200, 200, 429] {
+            assert_eq!(connection.get("/stream").await.status.as_u16(), status);
+        }
+        assert_eq!(record.endings(2).await, [Outcome::Completed(200); 2], "{wire:?}");
+        assert_eq!((record.told().admitted, record.told().rejected), (2, vec![429]));
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use axum::{
-    Router,
+    Extension, Router,
     body::Body,
     extract::Request,
     handler::Handler,
@@ -16,7 +16,9 @@ use tower_http::{
     limit::RequestBodyLimitLayer, map_response_body::MapResponseBodyLayer,
     normalize_path::NormalizePathLayer,
 };
-use tower_sluice::{FixedWindow, RateLimitLayer, Rule, TokenBucket, event::Fault, key};
+use tower_sluice::{
+    Decisions, FixedWindow, RateLimitLayer, Rule, RuleDecision, TokenBucket, event::Fault, key,
+};
 
 use crate::support::{
     BOTH, Connection, Hits, LIMIT, Record, Tally, Wire, assert_exact, flood, limit, listen, serve,
@@ -271,6 +273,33 @@ async fn stacked_layers_each_count_what_reaches_them() {
         assert_eq!(outside.peek("outer", (), 1).await.unwrap().remaining(), 0);
         assert_eq!(inside.peek("all", (), 1).await.unwrap().remaining(), 0);
     }
+}
+
+#[tokio::test]
+async fn stacked_layers_expose_the_decisions_of_both() {
+    let layer = |name, limit| {
+        RateLimitLayer::builder()
+            .rule(Rule::new(name, FixedWindow::per_day(limit)))
+            .expose_decision()
+            .build()
+            .unwrap()
+    };
+    let names = |decisions: &Decisions| {
+        let decision = |rule: &RuleDecision| {
+            format!("{} {}", rule.rule(), rule.decision().unwrap().remaining())
+        };
+        decisions.as_slice().iter().map(decision).collect::<Vec<_>>().join(", ")
+    };
+    let told = move |Extension(decisions): Extension<Decisions>| async move { names(&decisions) };
+    let app = Router::new()
+        .route("/a", get(told).layer(layer("inner", 7)))
+        .layer(layer("middle", 8))
+        .layer(layer("outer", 9));
+    let answer = app.oneshot(Request::get("/a").body(Body::empty()).unwrap()).await.unwrap();
+    let expected = "outer 8, middle 7, inner 6";
+    assert_eq!(names(answer.extensions().get::<Decisions>().unwrap()), expected);
+    let body = axum::body::to_bytes(answer.into_body(), 1_000).await.unwrap();
+    assert_eq!(body, expected);
 }
 
 #[tokio::test]

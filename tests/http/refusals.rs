@@ -1,6 +1,6 @@
 //! What a refused caller reads.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use axum::{Router, routing::get};
 use http::{Method, StatusCode, header};
@@ -8,7 +8,7 @@ use tower_sluice::{
     FixedWindow, ManualClock, Missing, RateLimitLayer, RejectionPolicy, Rule, TokenBucket, key,
 };
 
-use crate::support::{BOTH, Connection, Hits, Wire, get as request, raw, serve};
+use crate::support::{BOTH, Connection, Hits, Wire, get as request, listen, raw, raw_bytes, serve};
 
 const BODY: &str = concat!(
     r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
@@ -138,5 +138,38 @@ async fn the_answer_may_be_ones_own() {
         let nameless = connection.get("/a").await;
         assert_eq!(nameless.status, StatusCode::UNAUTHORIZED);
         assert!(!nameless.headers.contains_key("retry-after"), "no waiting helps");
+    }
+}
+
+#[tokio::test]
+async fn hostile_bytes_on_the_wire_get_a_decision() {
+    let layer = RateLimitLayer::builder()
+        .rule(
+            Rule::new("two", FixedWindow::per_day(2))
+                .key(key::header("x-user-id"))
+                .missing(Missing::Shared),
+        )
+        .rule(
+            Rule::new("address", FixedWindow::per_day(1_000))
+                .key(key::client_ip().x_forwarded_for().trusted_proxies(["127.0.0.0/8"])),
+        )
+        .build()
+        .unwrap();
+    let app = Router::new().route("/a", get(|| async {})).layer(layer);
+    let (listener, address) = listen().await;
+    let make = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, make).await });
+    let hops = vec!["127.0.0.9"; 1_000].join(", ");
+    let long = "k".repeat(65_536);
+    for value in [&b"\xff\xfe\x80"[..], b"caf\xe9", long.as_bytes(), b""] {
+        for status in [200, 200, 429] {
+            let head = format!("GET /a HTTP/1.1\r\nhost: example\r\nx-forwarded-for: {hops}\r\n");
+            let mut request = head.into_bytes();
+            request.extend(b"x-user-id: ");
+            request.extend(value);
+            request.extend(b"\r\nconnection: close\r\n\r\n");
+            let answer = raw_bytes(address, &request).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        }
     }
 }

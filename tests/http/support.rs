@@ -25,7 +25,9 @@ use tokio::{
 };
 use tower::Service;
 use tower_sluice::{
-    FixedWindow, Observer, RateLimitLayer, Rule,
+    Backend, ConfigError, Decision, FixedWindow, Observer, RateLimitLayer, Rule,
+    backend::{Answer as Verdict, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdicts},
+    clock::Nanos,
     event::{Admitted, Fault, Finished, Outcome, Rejected, SetupFault},
 };
 
@@ -115,6 +117,36 @@ impl Observer for Record {
 
     fn fault(&self, fault: &SetupFault) {
         self.0.lock().unwrap().faults.push(fault.fault());
+    }
+}
+
+/// Counts in this process, and answers when it is polled a second time.
+#[derive(Default)]
+pub(crate) struct Later(Local);
+
+impl Backend for Later {
+    fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError> {
+        self.0.register(spec)
+    }
+
+    fn check(&self, now: Nanos, charges: &[Charge<'_>]) -> Verdict<Verdicts> {
+        let answer = self.0.check(now, charges);
+        Verdict::Pending(Box::pin(async {
+            tokio::task::yield_now().await;
+            answer.resolve().await
+        }))
+    }
+
+    fn undo(&self, now: Nanos, receipts: &[Receipt]) {
+        self.0.undo(now, receipts);
+    }
+
+    fn peek(&self, now: Nanos, charge: &Charge<'_>) -> Verdict<Decision> {
+        self.0.peek(now, charge)
+    }
+
+    fn reset(&self, now: Nanos, charge: &Charge<'_>) -> Verdict<bool> {
+        self.0.reset(now, charge)
     }
 }
 
@@ -301,8 +333,13 @@ pub(crate) fn assert_exact(tally: Tally, hits: &Hits, what: impl std::fmt::Debug
 
 /// Sends `request` as it is, and gives what comes until the server closes.
 pub(crate) async fn raw(address: SocketAddr, request: &str) -> String {
+    raw_bytes(address, request.as_bytes()).await
+}
+
+/// The same of a request that need not be text.
+pub(crate) async fn raw_bytes(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     String::from_utf8(answer).unwrap()

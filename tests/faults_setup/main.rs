@@ -1,8 +1,9 @@
 //! Set-up faults: each raised once, with its rule where it concerns one, silenced where asked, and not
 //! raised in a right set-up.
 
+mod log;
+
 use std::{
-    fmt,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -21,7 +22,6 @@ use tower_sluice::{
     event::{Fault, SetupFault},
     key, matcher,
 };
-use tracing::{Level, Subscriber, field, span};
 
 type Raised = Vec<(Fault, Option<String>)>;
 
@@ -388,75 +388,4 @@ async fn several_faults_are_raised_once_each() {
     let mut faults: Vec<_> = watched.raised().iter().map(|(fault, _)| fault.code()).collect();
     faults.sort_unstable();
     assert_eq!(faults, ["SL-PEER", "SL-PROXY", "SL-ROUTE"]);
-}
-
-/// One event: level, target, and its fields in order.
-type Event = (Level, String, Vec<(String, String)>);
-
-/// A subscriber that keeps what it is told.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Event>>>);
-
-struct Fields(Vec<(String, String)>);
-
-impl field::Visit for Fields {
-    fn record_debug(&mut self, field: &field::Field, value: &dyn fmt::Debug) {
-        self.0.push((field.name().to_owned(), format!("{value:?}")));
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "tower_sluice"
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut fields = Fields(Vec::new());
-        event.record(&mut fields);
-        let (level, target) = (*event.metadata().level(), event.metadata().target().to_owned());
-        self.0.lock().unwrap().push((level, target, fields.0));
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-#[test]
-fn faults_are_tracing_warnings() {
-    let log = Log::default();
-    tracing::subscriber::with_default(log.clone(), || {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let watched = Watched::of(
-                wide("user").key(key::header("x-user-id").or(key::client_ip())).max_keys(1),
-            );
-            send_many(&watched.inside(), 3, |_| request("/a")).await;
-            send_many(&watched.inside(), 500, |n| by_user(&format!("secret-{n}"))).await;
-        });
-    });
-    let told = log.0.lock().unwrap().clone();
-    let text = |fault: Fault, rule: &str| {
-        let message = format!("{}: {rule}{}", fault.code(), fault.advice());
-        let code = format!("{:?}", fault.code());
-        vec![("message".to_owned(), message), ("code".to_owned(), code)]
-    };
-    let sorted = |mut fields: Vec<(String, String)>| {
-        fields.sort();
-        fields
-    };
-    let expected = [text(Fault::Peer, ""), text(Fault::Keys, "rule \"user\": ")];
-    assert_eq!(told.len(), expected.len(), "{told:?}");
-    for ((level, target, fields), expected) in told.into_iter().zip(expected) {
-        assert_eq!((level, &*target), (Level::WARN, "tower_sluice"));
-        assert_eq!(sorted(fields), sorted(expected));
-    }
 }
