@@ -290,9 +290,11 @@ impl Table {
         None
     }
 
-    /// A slot on the key's path that may be claimed, and its word.
+    /// A slot on the key's path that may be claimed, and its word. An idle key is evicted only where there
+    /// is no empty slot: it may come back, and two that share a line would evict each other for ever.
     fn vacancy(&self, quotas: &Generations, hash: u64, now: Nanos) -> Option<(usize, u64)> {
         let may_grow = self.used.load(Ordering::Relaxed) < self.max_keys;
+        let mut evictable = None;
         for line_index in self.path(hash) {
             let line = &self.lines[line_index];
             let mut ends_here = false;
@@ -300,22 +302,26 @@ impl Table {
                 let seen = line.hashes[i].load(Ordering::Relaxed);
                 let word = line.words[i].load(Ordering::Acquire);
                 ends_here |= seen == UNUSED;
-                let free = match seen {
-                    UNUSED | FREED => may_grow,
-                    _ => {
-                        let present = quotas.present();
-                        present.machine.is_idle(present.state(word, now), now)
+                if word == CLAIMED {
+                    continue;
+                }
+                let slot = Some((line_index * SLOTS + i, word));
+                if seen <= FREED {
+                    if may_grow {
+                        return slot;
                     }
-                };
-                if word != CLAIMED && free {
-                    return Some((line_index * SLOTS + i, word));
+                } else if evictable.is_none() {
+                    let present = quotas.present();
+                    if present.machine.is_idle(present.state(word, now), now) {
+                        evictable = slot;
+                    }
                 }
             }
-            if ends_here {
+            if ends_here || (evictable.is_some() && !may_grow) {
                 break;
             }
         }
-        None
+        evictable
     }
 
     /// Counts one more key, unless the bound is reached.
