@@ -74,10 +74,10 @@ impl Core {
                 return Some(Outcome::Keyless(0, status));
             }
         };
-        let charged = counter.charge(seat, now, cost);
+        let charged = if cost == 0 { Ok(()) } else { counter.charge(seat, now, cost) };
         self.saw(rule, seat, now);
         match charged {
-            Ok(_) => None,
+            Ok(()) => None,
             Err(denied) => {
                 let decision = counter.explain(seat, denied, now, cost);
                 Some(Outcome::Denied(smallvec::smallvec![(0, decision)]))
@@ -152,10 +152,9 @@ impl Core {
     fn charge(&self, local: &[Asked], now: Nanos) -> Outcome {
         let mut made = SmallVec::<[(&Counter, usize, Made); 8]>::new();
         for asked in local {
-            let Some(counter) = self.counter(asked) else { continue };
+            let Some(counter) = self.counter(asked).filter(|_| asked.cost > 0) else { continue };
             match counter.charge(asked.seat, now, asked.cost) {
-                Ok(Some(charge)) => made.push((counter, asked.seat.quota, charge)),
-                Ok(None) => {}
+                Ok(charge) => made.push((counter, asked.seat.quota, charge)),
                 Err(denied) => {
                     let decision = counter.explain(asked.seat, denied, now, asked.cost);
                     for (counter, quota, charge) in made.iter().rev() {

@@ -20,10 +20,7 @@
 //! never seen, is ever replaced. Inserts reuse idle slots in place; where the number of keys has reached
 //! its bound, an insert looks for idle slots in a few lines further on and frees them.
 
-use super::{
-    Made,
-    generations::{Denied, Generations},
-};
+use super::{Denied, Kept, Made, generations::Generations};
 use crate::{
     algorithm::{Machine, Step},
     clock::Nanos,
@@ -71,8 +68,8 @@ pub(crate) struct Table {
 }
 
 /// What became of a charge on a key.
-pub(super) enum Charged {
-    Made(Made),
+pub(super) enum Charged<K> {
+    Made(K),
     Denied(Denied),
     /// The key is not here and there is no room for it.
     NoRoom,
@@ -120,26 +117,42 @@ impl Table {
     }
 
     fn serialise_inserts(&self, hash: u64) -> MutexGuard<'_, ()> {
-        let home = self.path(hash).next().unwrap_or_default();
-        lock(&self.stripes[home % STRIPES])
+        lock(&self.stripes[self.home(hash) % STRIPES])
     }
 
+    #[inline]
     fn slot(&self, index: usize) -> (&AtomicU64, &AtomicU64) {
         let line = &self.lines[index / SLOTS];
         (&line.hashes[index % SLOTS], &line.words[index % SLOTS])
     }
 
-    /// Where a key lies. Nineteen of twenty lie in their home line, so the rest is apart.
+    /// Where a key lies.
     #[inline(always)]
     fn find(&self, hash: u64) -> Found {
-        let home = self.path(hash).next().unwrap_or_default();
-        self.look(home, hash).unwrap_or_else(|| self.find_beyond(hash))
+        let mut line = self.home(hash);
+        let mut step = 0;
+        loop {
+            if let Some(found) = self.look(line, hash) {
+                return found;
+            }
+            step += 1;
+            match self.beyond(hash, step) {
+                Some(next) => line = next,
+                None => return Found::Absent,
+            }
+        }
     }
 
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        self.path(hash).next().unwrap_or_default()
+    }
+
+    /// The line to be looked through after so many. Apart: nineteen of twenty keys lie in their home line.
     #[cold]
     #[inline(never)]
-    fn find_beyond(&self, hash: u64) -> Found {
-        self.path(hash).skip(1).find_map(|line| self.look(line, hash)).unwrap_or(Found::Absent)
+    fn beyond(&self, hash: u64, step: usize) -> Option<usize> {
+        self.path(hash).nth(step)
     }
 
     /// What a line tells of a key; `None` where the search goes on.
@@ -189,15 +202,15 @@ impl Table {
 
     /// Charges a key. The loop ends: each turn another thread's charge on the same slot went through, or
     /// its slot changed hands.
-    #[inline(never)]
-    pub(super) fn charge(
+    #[inline(always)]
+    pub(super) fn charge<K: Kept>(
         &self,
         quotas: &Generations,
         hash: u64,
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Charged {
+    ) -> Charged<K> {
         let hash = Self::stored(hash);
         loop {
             let Found::At(index, word) = self.find(hash) else {
@@ -209,10 +222,11 @@ impl Table {
             let present = quotas.present();
             let state = present.state(word, now);
             let Step::To(next) = present.machine.charge(state, now, cost, held) else {
-                return Charged::Denied(present.denied(state, held));
+                return Charged::Denied(Denied(word));
             };
-            if let Some(made) = self.swap(index, word, present.word(next)) {
-                return Charged::Made(made);
+            let new = present.word(next);
+            if self.swap(index, word, new) {
+                return Charged::Made(K::of(Made { place: index as u64, old: word, new }));
             }
         }
     }
@@ -220,18 +234,18 @@ impl Table {
     /// Charges a key that has no slot; `None` where it has one by now.
     #[cold]
     #[inline(never)]
-    fn insert(
+    fn insert<K: Kept>(
         &self,
         quotas: &Generations,
         hash: u64,
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Option<Charged> {
+    ) -> Option<Charged<K>> {
         // A refusal needs no slot, and must not take one.
         let early = quotas.present();
         if early.machine.charge(0, now, cost, held) == Step::Denied {
-            return Some(Charged::Denied(early.denied(0, held)));
+            return Some(Charged::Denied(Denied(0)));
         }
         let _serial = self.serialise_inserts(hash);
         if let Found::At(..) = self.find(hash) {
@@ -256,8 +270,8 @@ impl Table {
         // Release pairs with the acquire in `find`.
         word_cell.store(word, Ordering::Release);
         Some(match first {
-            Step::To(_) => Charged::Made(Made { place: index as u64, old: 0, new: word }),
-            Step::Denied => Charged::Denied(present.denied(0, held)),
+            Step::To(_) => Charged::Made(K::of(Made { place: index as u64, old: 0, new: word })),
+            Step::Denied => Charged::Denied(Denied(0)),
         })
     }
 
@@ -375,7 +389,7 @@ impl Table {
             if let Found::At(index, word) = self.find(hash) {
                 let present = quotas.present();
                 let state = present.machine.force(present.state(word, now), now, cost);
-                if self.swap(index, word, present.word(state)).is_some() {
+                if self.swap(index, word, present.word(state)) {
                     return true;
                 }
                 continue;
@@ -407,7 +421,7 @@ impl Table {
         // the very word that is undone here, and whoever had read that would charge him.
         let idle = made.old == 0 || present.machine.is_idle(old, now);
         let restored = if idle { present.machine.idle_word(now) } else { old };
-        self.swap(index, made.new, present.word(restored)).is_some()
+        self.swap(index, made.new, present.word(restored))
     }
 
     /// Makes a key's state that of a key never seen; says whether it was not.
@@ -421,7 +435,7 @@ impl Table {
                 return false;
             }
             let idle = present.word(present.machine.idle_word(now));
-            if self.swap(index, word, idle).is_some() {
+            if self.swap(index, word, idle) {
                 return true;
             }
         }
@@ -441,7 +455,7 @@ impl Table {
                     break;
                 }
                 let state = present.state(word, now);
-                if self.swap(index, word, present.word(state)).is_some() {
+                if self.swap(index, word, present.word(state)) {
                     break;
                 }
             }
@@ -467,13 +481,11 @@ impl Table {
     }
 
     #[inline]
-    fn swap(&self, index: usize, old: u64, new: u64) -> Option<Made> {
+    fn swap(&self, index: usize, old: u64, new: u64) -> bool {
         let (_, word) = self.slot(index);
         // Release: whoever reads this word (acquire) also sees the quota it was written under, and the
         // hash of the claim it descends from.
-        word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed)
-            .is_ok()
-            .then_some(Made { place: index as u64, old, new })
+        word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }
 
