@@ -4,7 +4,9 @@
 //! ratio or difference is taken between slices of one round and the median of rounds is told, so
 //! that what slows the machine for a while slows all rows alike.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// How often every row is run, and for how long at a time.
 #[derive(Clone, Copy)]
@@ -50,9 +52,16 @@ impl<'a> Rows<'a> {
 
 /// Nanoseconds each.
 fn time(run: &mut Run<'_>, times: u64) -> f64 {
-    let start = Instant::now();
+    let start = thread_time();
     run(times);
-    start.elapsed().as_nanos() as f64 / times as f64
+    (thread_time() - start) as f64 / times as f64
+}
+
+/// How long this thread has run, in nanoseconds: time in which another program had the processor is
+/// not counted, though what that left of the caches is felt.
+fn thread_time() -> i64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 /// How many times fit in a slice; warms the row up.
@@ -102,12 +111,10 @@ impl Measured {
         self.rounds(row, base, |row, base| row - base)
     }
 
-    /// The ratio of two rows' extra time over a third.
-    pub fn extra_ratio(&self, row: &str, over: &str, base: &str) -> Spread {
-        let (row, over, base) = (self.of(row), self.of(over), self.of(base));
-        Spread::of((0..row.len()).map(|round| {
-            (row[round] - base[round]) / (over[round] - base[round]).max(f64::MIN_POSITIVE)
-        }))
+    /// Two rows' extra time over a third, in proportion. Of the medians: in one round the lesser is
+    /// not far above what the clock can tell.
+    pub fn extra_ratio(&self, row: &str, over: &str, base: &str) -> f64 {
+        self.extra(row, base).median / self.extra(over, base).median.max(0.1)
     }
 }
 

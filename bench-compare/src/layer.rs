@@ -25,8 +25,8 @@ pub fn run(pace: Pace, report: &mut Report) {
     for name in ALL {
         let times = |report: &mut Report, over: &str, of: &str, at_most: f64| {
             let ratio = measured.extra_ratio(name, over, PASSTHROUGH);
-            let target = report.target(name, ratio.median, at_most, "");
-            format!("{} of {of}, {target}", ratio.text(2))
+            let target = report.target(name, ratio, at_most, "");
+            format!("{ratio:.2} of {of}, {target}")
         };
         let target = match name {
             OURS_GLOBAL => times(report, BORROWED, "the second yardstick", 1.3),
