@@ -56,6 +56,23 @@ impl Cell {
         }
     }
 
+    /// What a charge would do; an error where it does not fit.
+    #[inline]
+    pub(super) fn foresee(&self, quotas: &Generations, now: Nanos, cost: u64) -> Result<Made, ()> {
+        let old = self.0.load(Ordering::Acquire);
+        let present = quotas.present();
+        match present.machine.charge(present.state(old, now), now, cost, 0) {
+            Step::To(next) => Ok(Made { place: 0, old, new: present.word(next) }),
+            Step::Denied => Err(()),
+        }
+    }
+
+    /// Makes a charge that was foreseen, unless the word has changed since.
+    #[inline]
+    pub(super) fn make(&self, charge: &Made) -> bool {
+        self.swap(charge.old, charge.new).is_ok()
+    }
+
     /// Charges what was counted before, when it was held.
     pub(super) fn force(&self, quotas: &Generations, now: Nanos, cost: u64) {
         let mut word = self.0.load(Ordering::Acquire);

@@ -140,6 +140,36 @@ impl Counter {
         ledger.quotas.explain(denied, now, cost, self.held(ledger, seat, now))
     }
 
+    /// What a charge would do; `None` where it is not known, or nothing. An error where it does not fit.
+    #[inline]
+    pub(crate) fn foresee(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Option<Made>, ()> {
+        if cost == 0 {
+            return Ok(None);
+        }
+        let ledger = self.ledger(seat.quota);
+        self.keep_time(ledger, now);
+        // Held permits are guarded by a lock, which is not kept until all rules have been asked.
+        if self.holds.get().is_none() {
+            let foreseen = match &ledger.state {
+                State::One(cell) => Some(cell.foresee(&ledger.quotas, now, cost)),
+                State::Many { table, .. } => table.foresee(&ledger.quotas, seat.hash, now, cost),
+            };
+            if let Some(foreseen) = foreseen {
+                return foreseen.map(Some);
+            }
+        }
+        if self.fits(seat, now, cost) { Ok(None) } else { Err(()) }
+    }
+
+    /// Makes a charge that was foreseen, unless the word has changed since.
+    #[inline]
+    pub(crate) fn make(&self, quota: usize, charge: &Made) -> bool {
+        match &self.ledger(quota).state {
+            State::One(cell) => cell.make(charge),
+            State::Many { table, .. } => table.make(charge),
+        }
+    }
+
     /// Charges a cost that is not zero.
     #[inline]
     pub(crate) fn charge<K: Kept>(&self, seat: Seat, now: Nanos, cost: u64) -> Result<K, Denied> {

@@ -200,6 +200,29 @@ impl Table {
             || self.reclaim(quotas, now)
     }
 
+    /// What a charge on a key that is here would do; an error where it does not fit.
+    #[inline]
+    pub(super) fn foresee(
+        &self,
+        quotas: &Generations,
+        hash: u64,
+        now: Nanos,
+        cost: u64,
+    ) -> Option<Result<Made, ()>> {
+        let Found::At(index, old) = self.find(Self::stored(hash)) else { return None };
+        let present = quotas.present();
+        Some(match present.machine.charge(present.state(old, now), now, cost, 0) {
+            Step::To(next) => Ok(Made { place: index as u64, old, new: present.word(next) }),
+            Step::Denied => Err(()),
+        })
+    }
+
+    /// Makes a charge that was foreseen, unless the word has changed since.
+    #[inline]
+    pub(super) fn make(&self, charge: &Made) -> bool {
+        usize::try_from(charge.place).is_ok_and(|index| self.swap(index, charge.old, charge.new))
+    }
+
     /// Charges a key. The loop ends: each turn another thread's charge on the same slot went through, or
     /// its slot changed hands.
     #[inline(always)]
