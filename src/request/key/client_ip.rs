@@ -301,6 +301,7 @@ impl ClientIp {
         }
     }
 
+    #[inline]
     fn client(&self, head: &Head<'_>) -> Client {
         let Some(peer) = self.peer(head) else { return Client::Unconnected };
         // A header without a trust rule is a mistake, and believes nobody.
@@ -318,6 +319,7 @@ impl ClientIp {
         }
     }
 
+    #[inline]
     fn encode(&self, client: Client) -> Bytes {
         let mut key = Bytes { len: 1, bytes: [UNCONNECTED; 17] };
         let (address, v4, v6) = match client {
@@ -327,8 +329,9 @@ impl ClientIp {
         };
         match address {
             IpAddr::V4(address) => {
-                key.bytes[0] = v4;
-                key.bytes[1..5].copy_from_slice(&address.octets());
+                // In one piece, since the hash reads it across the tag at once.
+                let word = u64::from(v4) | u64::from(u32::from_le_bytes(address.octets())) << 8;
+                key.bytes[..8].copy_from_slice(&word.to_le_bytes());
                 key.len = 5;
             }
             IpAddr::V6(address) => {
