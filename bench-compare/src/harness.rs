@@ -4,7 +4,7 @@
 //! ratio or difference is taken between slices of one round and the median of rounds is told, so
 //! that what slows the machine for a while slows all rows alike.
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -16,8 +16,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    pub const NORMAL: Self = Self { rounds: 21, slice: Duration::from_millis(10) };
-    pub const QUICK: Self = Self { rounds: 9, slice: Duration::from_millis(6) };
+    pub const NORMAL: Self = Self { rounds: 21, slice: Duration::from_millis(8) };
+    /// For one of several processes.
+    pub const SHORT: Self = Self { rounds: 7, slice: Duration::from_millis(6) };
+    pub const QUICK: Self = Self { rounds: 13, slice: Duration::from_millis(5) };
 }
 
 /// Does a thing so many times.
@@ -84,6 +86,45 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// What `processes` of this program measured, each one after the other: where the kernel happened to
+    /// put a process's pages moves some rows by 20 ns, all its life long.
+    pub fn of_processes(processes: usize, arguments: &[&str]) -> Self {
+        let this = std::env::current_exe().expect("the path of this program");
+        let mut all: Option<Self> = None;
+        for _ in 0..processes {
+            let output = Command::new(&this).args(arguments).output().expect("this program runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let one = Self::read(&String::from_utf8_lossy(&output.stdout));
+            match &mut all {
+                None => all = Some(one),
+                Some(all) => {
+                    for (row, more) in all.samples.iter_mut().zip(one.samples) {
+                        row.extend(more);
+                    }
+                }
+            }
+        }
+        all.expect("at least one process")
+    }
+
+    /// One line a row: its name, then its rounds.
+    pub fn write(&self) -> String {
+        let line = |(name, samples): (&String, &Vec<f64>)| {
+            let samples: Vec<String> = samples.iter().map(f64::to_string).collect();
+            format!("{name}\t{}\n", samples.join(" "))
+        };
+        self.names.iter().zip(&self.samples).map(line).collect()
+    }
+
+    fn read(text: &str) -> Self {
+        let rows = text.lines().filter_map(|line| line.split_once('\t'));
+        let numbers =
+            |samples: &str| samples.split(' ').map(|ns| ns.parse().expect("nanoseconds")).collect();
+        let (names, samples) =
+            rows.map(|(name, samples)| (name.to_owned(), numbers(samples))).unzip();
+        Self { names, samples }
+    }
+
     fn of(&self, name: &str) -> &[f64] {
         let row = self.names.iter().position(|known| known == name);
         &self.samples[row.unwrap_or_else(|| panic!("no row {name:?}"))]
