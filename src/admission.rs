@@ -47,6 +47,14 @@ pub(crate) struct Asked {
     cost: u64,
 }
 
+/// One rule of several, and the charge on it: what it would do, then what it did.
+struct Foreseen<'c> {
+    asked: Asked,
+    counter: &'c Counter,
+    /// None where a charge must find out for itself, or is none.
+    charge: Option<Made>,
+}
+
 type AllAsked = SmallVec<[Asked; 8]>;
 
 impl Core {
@@ -74,15 +82,73 @@ impl Core {
                 return Some(Outcome::Keyless(0, status));
             }
         };
-        let charged = counter.charge(seat, now, cost);
+        let charged = if cost == 0 { Ok(()) } else { counter.charge(seat, now, cost) };
         self.saw(rule, seat, now);
         match charged {
-            Ok(_) => None,
+            Ok(()) => None,
             Err(denied) => {
                 let decision = counter.explain(seat, denied, now, cost);
                 Some(Outcome::Denied(smallvec::smallvec![(0, decision)]))
             }
         }
+    }
+
+    /// Decides over several rules of this process where nobody wants to know more than the verdict. Each is
+    /// looked up once: what is read of it says what will be written if all allow.
+    #[inline(never)]
+    pub(crate) fn decide_several(&self, head: &Head<'_>, now: Nanos) -> Option<Outcome> {
+        let mut all = SmallVec::<[Foreseen<'_>; 8]>::new();
+        let mut fit = true;
+        for (index, rule) in (0_u16..).zip(&self.plan.rules) {
+            let Count::Local(counter) = &rule.count else { continue };
+            if !rule.applies(head) {
+                continue;
+            }
+            let seat = match rule.whose(head) {
+                Whose::Of(seat) => seat,
+                Whose::Nobodys => {
+                    self.missed(rule);
+                    continue;
+                }
+                Whose::Refused(status) => {
+                    self.missed(rule);
+                    return Some(Outcome::Keyless(index, status));
+                }
+            };
+            let asked = Asked { rule: index, seat, cost: rule.cost(head) };
+            self.saw(rule, seat, now);
+            let charge = counter.foresee(seat, now, asked.cost);
+            fit &= charge.is_ok();
+            all.push(Foreseen { asked, counter, charge: charge.ok().flatten() });
+        }
+        if !fit {
+            let asked: AllAsked = all.iter().map(|foreseen| foreseen.asked).collect();
+            if let Some(denied) = self.refusals(&asked, now) {
+                return Some(denied);
+            }
+        }
+        for index in 0..all.len() {
+            let Foreseen { asked, counter, charge } = &all[index];
+            let made = match charge {
+                Some(charge) if counter.make(asked.seat.quota, charge) => continue,
+                _ if asked.cost == 0 => continue,
+                _ => counter.charge(asked.seat, now, asked.cost),
+            };
+            match made {
+                Ok(made) => all[index].charge = Some(made),
+                Err(denied) => {
+                    let decision = counter.explain(asked.seat, denied, now, asked.cost);
+                    let denied = smallvec::smallvec![(asked.rule, decision)];
+                    for Foreseen { asked, counter, charge } in all[..index].iter().rev() {
+                        if let Some(made) = charge {
+                            counter.undo(asked.seat.quota, made, now);
+                        }
+                    }
+                    return Some(Outcome::Denied(denied));
+                }
+            }
+        }
+        None
     }
 
     /// Decides over all rules.
@@ -152,10 +218,9 @@ impl Core {
     fn charge(&self, local: &[Asked], now: Nanos) -> Outcome {
         let mut made = SmallVec::<[(&Counter, usize, Made); 8]>::new();
         for asked in local {
-            let Some(counter) = self.counter(asked) else { continue };
+            let Some(counter) = self.counter(asked).filter(|_| asked.cost > 0) else { continue };
             match counter.charge(asked.seat, now, asked.cost) {
-                Ok(Some(charge)) => made.push((counter, asked.seat.quota, charge)),
-                Ok(None) => {}
+                Ok(charge) => made.push((counter, asked.seat.quota, charge)),
                 Err(denied) => {
                     let decision = counter.explain(asked.seat, denied, now, asked.cost);
                     for (counter, quota, charge) in made.iter().rev() {

@@ -37,7 +37,7 @@ impl Core {
 
     #[inline]
     pub(crate) fn is_exempt(&self, head: &Head<'_>) -> bool {
-        (self.exempt_by_default && (matcher::is_preflight(head) || matcher::is_grpc_health(head)))
+        (self.exempt_by_default && matcher::is_exempt_by_default(head))
             || self.exempt.iter().any(|exempt| exempt.decide(head) == Some(true))
     }
 }

@@ -118,6 +118,13 @@ impl Decision {
     }
 }
 
+impl Decision {
+    /// Makes it a denial.
+    pub(crate) fn deny(&mut self, retry_after: Nanos) {
+        self.outcome = Outcome::Denied(retry_after);
+    }
+}
+
 impl Level {
     #[inline]
     pub(crate) fn allowed(self) -> Decision {

@@ -37,6 +37,7 @@ impl<'a> Key<'a> {
 
     /// The bytes.
     #[must_use]
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Repr::Borrowed(bytes) => bytes,
@@ -62,6 +63,7 @@ impl<'a> Key<'a> {
     }
 
     /// A copy of `bytes`, inline where they fit.
+    #[inline]
     pub(crate) fn copied(bytes: &[u8]) -> Key<'static> {
         if bytes.len() <= INLINE {
             let mut inline = [0; INLINE];
@@ -96,24 +98,28 @@ impl From<()> for Key<'_> {
 }
 
 impl<'a> From<&'a str> for Key<'a> {
+    #[inline]
     fn from(text: &'a str) -> Self {
         Key(Repr::Borrowed(text.as_bytes()))
     }
 }
 
 impl<'a> From<&'a String> for Key<'a> {
+    #[inline]
     fn from(text: &'a String) -> Self {
         Key(Repr::Borrowed(text.as_bytes()))
     }
 }
 
 impl<'a> From<&'a [u8]> for Key<'a> {
+    #[inline]
     fn from(bytes: &'a [u8]) -> Self {
         Key(Repr::Borrowed(bytes))
     }
 }
 
 impl<'a> From<&'a HeaderValue> for Key<'a> {
+    #[inline]
     fn from(value: &'a HeaderValue) -> Self {
         Key(Repr::Borrowed(value.as_bytes()))
     }
@@ -133,6 +139,7 @@ macro_rules! from_number {
     ($($number:ty),*) => {$(
         impl From<$number> for Key<'_> {
             /// The number's bytes.
+            #[inline]
             fn from(number: $number) -> Self {
                 Key::copied(&number.to_be_bytes())
             }
@@ -151,6 +158,7 @@ impl From<[u8; 16]> for Key<'_> {
 
 impl From<IpAddr> for Key<'_> {
     /// The address itself, with an IPv4-mapped IPv6 address folded to IPv4.
+    #[inline]
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Key::copied(&address.octets()),

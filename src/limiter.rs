@@ -192,9 +192,11 @@ impl Shared {
 
     #[inline]
     fn acquire(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
+        if cost == 0 {
+            return self.counter.peek(seat, now, 0);
+        }
         match self.counter.charge(seat, now, cost) {
-            Ok(Some(made)) => self.counter.after(seat, &made, now),
-            Ok(None) => self.counter.peek(seat, now, 0),
+            Ok(word) => self.counter.after(seat, word, now),
             Err(denied) => self.counter.explain(seat, denied, now, cost),
         }
     }

@@ -103,10 +103,8 @@ where
             self.core.mark(request.extensions_mut());
         }
         match self.core.judge(&Head::of(&request), young) {
-            Judged::Now(Verdict::Pass(None)) => {
-                ResponseFuture::forward(self.inner.call(request), None)
-            }
-            other => self.call_rare(request, other),
+            None => ResponseFuture::forward(self.inner.call(request), None),
+            Some(judged) => self.call_rare(request, judged),
         }
     }
 }

@@ -94,26 +94,46 @@ impl Decisions {
 }
 
 impl Core {
-    /// Judges a request. Apart from the body, nothing here depends on the inner service.
+    /// Judges a request; `None` where it is to be forwarded and nothing else. Apart from the body, nothing
+    /// here depends on the inner service.
     #[inline]
-    pub(crate) fn judge(self: &Arc<Self>, head: &Head<'_>, young: bool) -> Judged {
+    pub(crate) fn judge(self: &Arc<Self>, head: &Head<'_>, young: bool) -> Option<Judged> {
         if self.is_exempt(head) {
-            return self.exempted();
+            self.exempted();
+            return None;
         }
         let unmatched = young && self.look_at(head);
         let now = self.time.now();
-        if let [rule] = &*self.plan.rules
-            && !self.is_careful()
-        {
-            return match self.decide_one(rule, head, now) {
-                None if !unmatched => Judged::Now(Verdict::Pass(None)),
-                None => Judged::Now(Verdict::Pass(Some(self.escort(head, now, None, unmatched)))),
-                Some(outcome) => Judged::Now(self.conclude(head, outcome, now, unmatched)),
-            };
+        if self.is_careful() {
+            return self.judge_carefully(head, now, unmatched);
         }
+        let refused = match &*self.plan.rules {
+            [rule] => self.decide_one(rule, head, now),
+            _ => self.decide_several(head, now),
+        };
+        match refused {
+            None if !unmatched => None,
+            None => {
+                let escort = self.escort(head, now, None, unmatched);
+                Some(Judged::Now(Verdict::Pass(Some(escort))))
+            }
+            Some(outcome) => Some(Judged::Now(self.conclude(head, outcome, now, unmatched))),
+        }
+    }
+
+    #[inline(never)]
+    fn judge_carefully(
+        self: &Arc<Self>,
+        head: &Head<'_>,
+        now: Nanos,
+        unmatched: bool,
+    ) -> Option<Judged> {
         match self.decide_all(head, now) {
-            Decided::Now(outcome) => Judged::Now(self.conclude(head, outcome, now, unmatched)),
-            Decided::Later(outcome) => Judged::Later(outcome),
+            Decided::Now(outcome) => match self.conclude(head, outcome, now, unmatched) {
+                Verdict::Pass(None) => None,
+                verdict => Some(Judged::Now(verdict)),
+            },
+            Decided::Later(outcome) => Some(Judged::Later(outcome)),
         }
     }
 
@@ -129,9 +149,8 @@ impl Core {
     }
 
     #[cold]
-    fn exempted(&self) -> Judged {
+    fn exempted(&self) {
         self.watch.admitted(&Admitted { decisions: &[], exempt: true });
-        Judged::Now(Verdict::Pass(None))
     }
 
     /// Looks for set-up faults that one of the first requests shows; says whether the route is wanted and

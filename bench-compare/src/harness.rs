@@ -4,7 +4,9 @@
 //! ratio or difference is taken between slices of one round and the median of rounds is told, so
 //! that what slows the machine for a while slows all rows alike.
 
-use std::time::{Duration, Instant};
+use std::{process::Command, time::Duration};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// How often every row is run, and for how long at a time.
 #[derive(Clone, Copy)]
@@ -14,8 +16,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    pub const NORMAL: Self = Self { rounds: 21, slice: Duration::from_millis(10) };
-    pub const QUICK: Self = Self { rounds: 9, slice: Duration::from_millis(6) };
+    pub const NORMAL: Self = Self { rounds: 21, slice: Duration::from_millis(8) };
+    /// For one of several processes.
+    pub const SHORT: Self = Self { rounds: 7, slice: Duration::from_millis(6) };
+    pub const QUICK: Self = Self { rounds: 13, slice: Duration::from_millis(5) };
 }
 
 /// Does a thing so many times.
@@ -50,9 +54,16 @@ impl<'a> Rows<'a> {
 
 /// Nanoseconds each.
 fn time(run: &mut Run<'_>, times: u64) -> f64 {
-    let start = Instant::now();
+    let start = thread_time();
     run(times);
-    start.elapsed().as_nanos() as f64 / times as f64
+    (thread_time() - start) as f64 / times as f64
+}
+
+/// How long this thread has run, in nanoseconds: time in which another program had the processor is
+/// not counted, though what that left of the caches is felt.
+fn thread_time() -> i64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 /// How many times fit in a slice; warms the row up.
@@ -75,6 +86,45 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// What `processes` of this program measured, each one after the other: where the kernel happened to
+    /// put a process's pages moves some rows by 20 ns, all its life long.
+    pub fn of_processes(processes: usize, arguments: &[&str]) -> Self {
+        let this = std::env::current_exe().expect("the path of this program");
+        let mut all: Option<Self> = None;
+        for _ in 0..processes {
+            let output = Command::new(&this).args(arguments).output().expect("this program runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let one = Self::read(&String::from_utf8_lossy(&output.stdout));
+            match &mut all {
+                None => all = Some(one),
+                Some(all) => {
+                    for (row, more) in all.samples.iter_mut().zip(one.samples) {
+                        row.extend(more);
+                    }
+                }
+            }
+        }
+        all.expect("at least one process")
+    }
+
+    /// One line a row: its name, then its rounds.
+    pub fn write(&self) -> String {
+        let line = |(name, samples): (&String, &Vec<f64>)| {
+            let samples: Vec<String> = samples.iter().map(f64::to_string).collect();
+            format!("{name}\t{}\n", samples.join(" "))
+        };
+        self.names.iter().zip(&self.samples).map(line).collect()
+    }
+
+    fn read(text: &str) -> Self {
+        let rows = text.lines().filter_map(|line| line.split_once('\t'));
+        let numbers =
+            |samples: &str| samples.split(' ').map(|ns| ns.parse().expect("nanoseconds")).collect();
+        let (names, samples) =
+            rows.map(|(name, samples)| (name.to_owned(), numbers(samples))).unzip();
+        Self { names, samples }
+    }
+
     fn of(&self, name: &str) -> &[f64] {
         let row = self.names.iter().position(|known| known == name);
         &self.samples[row.unwrap_or_else(|| panic!("no row {name:?}"))]
@@ -102,12 +152,10 @@ impl Measured {
         self.rounds(row, base, |row, base| row - base)
     }
 
-    /// The ratio of two rows' extra time over a third.
-    pub fn extra_ratio(&self, row: &str, over: &str, base: &str) -> Spread {
-        let (row, over, base) = (self.of(row), self.of(over), self.of(base));
-        Spread::of((0..row.len()).map(|round| {
-            (row[round] - base[round]) / (over[round] - base[round]).max(f64::MIN_POSITIVE)
-        }))
+    /// Two rows' extra time over a third, in proportion. Of the medians: in one round the lesser is
+    /// not far above what the clock can tell.
+    pub fn extra_ratio(&self, row: &str, over: &str, base: &str) -> f64 {
+        self.extra(row, base).median / self.extra(over, base).median.max(0.1)
     }
 }
 

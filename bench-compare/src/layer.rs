@@ -2,17 +2,15 @@
 
 use crate::{
     contenders::*,
-    harness::{Pace, Rows},
+    harness::{Measured, Pace, Rows},
     report::Report,
 };
 
-pub fn run(pace: Pace, report: &mut Report) {
-    report.heading("The layer's own cost, on a ready service");
-    report.note(
-        "Every layer behind a virtual call, the request built anew each time (three headers and the \
-         peer's address; that is most of the bare service's time). *Extra* is over the layer that \
-         does nothing; the last comparison of a refusal is with the bare service.",
-    );
+/// How many processes take the rounds.
+const PROCESSES: usize = 9;
+
+/// Measures in this process.
+pub fn samples() -> Measured {
     let mut rows = Rows::default();
     for name in ALL {
         let mut contender = make(name);
@@ -20,13 +18,23 @@ pub fn run(pace: Pace, report: &mut Report) {
         assert_eq!(status(&mut *contender), if refused { 429 } else { 200 }, "{name}");
         rows.add(name, move |n| drive(&mut *contender, n));
     }
-    let measured = rows.measure(pace);
+    rows.measure(Pace::SHORT)
+}
+
+pub fn run(report: &mut Report) {
+    report.heading("The layer's own cost, on a ready service");
+    report.note(
+        "Every layer behind a virtual call, the request built anew each time (three headers and the \
+         peer's address; that is most of the bare service's time). *Extra* is over the layer that \
+         does nothing; the last comparison of a refusal is with the bare service.",
+    );
+    let measured = Measured::of_processes(PROCESSES, &["samples"]);
     report.table(&["", "ns", "extra, ns", "target"]);
     for name in ALL {
         let times = |report: &mut Report, over: &str, of: &str, at_most: f64| {
             let ratio = measured.extra_ratio(name, over, PASSTHROUGH);
-            let target = report.target(name, ratio.median, at_most, "");
-            format!("{} of {of}, {target}", ratio.text(2))
+            let target = report.target(name, ratio, at_most, "");
+            format!("{ratio:.2} of {of}, {target}")
         };
         let target = match name {
             OURS_GLOBAL => times(report, BORROWED, "the second yardstick", 1.3),

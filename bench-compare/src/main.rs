@@ -40,6 +40,10 @@ fn main() -> ExitCode {
                 instructions::one(&name, times.unwrap_or(1_000));
                 return ExitCode::SUCCESS;
             }
+            "samples" => {
+                print!("{}", layer::samples().write());
+                return ExitCode::SUCCESS;
+            }
             part if PARTS.contains(&part) => parts.push(argument),
             other => {
                 eprintln!("no part {other:?}; there are {}", PARTS.join(", "));
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
             "direct" => direct::run(pace, &mut report),
             "keyed" => keyed::run(pace, &mut report),
             "memory" => memory::run(&mut report),
-            "layer" => layer::run(pace, &mut report),
+            "layer" => layer::run(&mut report),
             _ => instructions::run(&mut report),
         }
     }

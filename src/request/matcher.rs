@@ -374,15 +374,25 @@ fn is_parameter(pattern: &str, at: usize) -> bool {
     pattern[..at].bytes().rev().take_while(|byte| *byte == b'{').count() % 2 == 0
 }
 
+/// Whether this is a true preflight or a health check of gRPC. By the method first: most requests are
+/// neither OPTIONS nor POST, the only one that gRPC has.
+#[inline]
+pub(crate) fn is_exempt_by_default(head: &Head<'_>) -> bool {
+    match *head.method() {
+        Method::OPTIONS => is_preflight(head),
+        Method::POST => is_grpc_health(head),
+        _ => false,
+    }
+}
+
 /// Whether this is a CORS preflight, which a browser sends before the request it is about.
-pub(crate) fn is_preflight(head: &Head<'_>) -> bool {
-    head.method() == Method::OPTIONS
-        && head.headers().contains_key(ORIGIN)
+fn is_preflight(head: &Head<'_>) -> bool {
+    head.headers().contains_key(ORIGIN)
         && head.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 /// Whether this is a health check of gRPC.
-pub(crate) fn is_grpc_health(head: &Head<'_>) -> bool {
+fn is_grpc_health(head: &Head<'_>) -> bool {
     head.path().starts_with("/grpc.health.v1.Health/")
 }
 
@@ -431,13 +441,17 @@ mod tests {
     #[test]
     fn preflights_and_health_checks_are_recognised() {
         let mut request = Request::options("/grpc.health.v1.Health/Check").body(()).unwrap();
-        assert!(is_grpc_health(&Head::of(&request)) && !is_preflight(&Head::of(&request)));
+        assert!(!is_exempt_by_default(&Head::of(&request)));
         request.headers_mut().insert(ORIGIN, "https://a.example".parse().unwrap());
-        assert!(!is_preflight(&Head::of(&request)));
+        assert!(!is_exempt_by_default(&Head::of(&request)));
         request.headers_mut().insert(ACCESS_CONTROL_REQUEST_METHOD, "PUT".parse().unwrap());
-        assert!(is_preflight(&Head::of(&request)));
+        assert!(is_exempt_by_default(&Head::of(&request)));
         *request.method_mut() = Method::GET;
-        assert!(!is_preflight(&Head::of(&request)));
+        assert!(!is_exempt_by_default(&Head::of(&request)));
+        *request.method_mut() = Method::POST;
+        assert!(is_exempt_by_default(&Head::of(&request)));
+        *request.uri_mut() = "/health".parse().unwrap();
+        assert!(!is_exempt_by_default(&Head::of(&request)));
     }
 
     #[cfg(feature = "axum")]

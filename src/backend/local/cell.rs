@@ -1,8 +1,8 @@
 //! [`Cell`]: the word of a limiter without keys, or of an overflow bucket.
 
 use super::{
-    Made,
-    generations::{Denied, Generations, Present},
+    Denied, Kept, Made,
+    generations::{Generations, Present},
 };
 use crate::{
     algorithm::Step,
@@ -30,27 +30,47 @@ impl Cell {
         (present.state(word, now), present)
     }
 
-    /// Charges, or says why not. The loop ends: each turn another thread's charge went through.
-    #[inline]
-    pub(super) fn charge(
+    /// Charges this cell, which is at `place`. The loop ends: each turn another thread's charge went
+    /// through.
+    #[inline(always)]
+    pub(super) fn charge<K: Kept>(
         &self,
+        place: u64,
         quotas: &Generations,
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Result<Made, Denied> {
+    ) -> Result<K, Denied> {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             let present = quotas.present();
             let state = present.state(word, now);
             let Step::To(next) = present.machine.charge(state, now, cost, held) else {
-                return Err(present.denied(state, held));
+                return Err(Denied(word));
             };
-            match self.swap(word, present.word(next)) {
-                Ok(made) => return Ok(made),
+            let new = present.word(next);
+            match self.swap(word, new) {
+                Ok(()) => return Ok(K::of(Made { place, old: word, new })),
                 Err(seen) => word = seen,
             }
         }
+    }
+
+    /// What a charge would do; an error where it does not fit.
+    #[inline]
+    pub(super) fn foresee(&self, quotas: &Generations, now: Nanos, cost: u64) -> Result<Made, ()> {
+        let old = self.0.load(Ordering::Acquire);
+        let present = quotas.present();
+        match present.machine.charge(present.state(old, now), now, cost, 0) {
+            Step::To(next) => Ok(Made { place: 0, old, new: present.word(next) }),
+            Step::Denied => Err(()),
+        }
+    }
+
+    /// Makes a charge that was foreseen, unless the word has changed since.
+    #[inline]
+    pub(super) fn make(&self, charge: &Made) -> bool {
+        self.swap(charge.old, charge.new).is_ok()
     }
 
     /// Charges what was counted before, when it was held.
@@ -60,7 +80,7 @@ impl Cell {
             let present = quotas.present();
             let state = present.machine.force(present.state(word, now), now, cost);
             match self.swap(word, present.word(state)) {
-                Ok(_) => return,
+                Ok(()) => return,
                 Err(seen) => word = seen,
             }
         }
@@ -83,7 +103,7 @@ impl Cell {
             let known = present.machine.report(present.state(word, now), now)
                 != present.machine.report(0, now);
             match self.swap(word, present.word(idle)) {
-                Ok(_) => return known,
+                Ok(()) => return known,
                 Err(seen) => word = seen,
             }
         }
@@ -98,19 +118,15 @@ impl Cell {
                 return;
             }
             match self.swap(word, present.word(present.state(word, now))) {
-                Ok(_) => return,
+                Ok(()) => return,
                 Err(seen) => word = seen,
             }
         }
     }
 
     #[inline]
-    fn swap(&self, old: u64, new: u64) -> Result<Made, u64> {
+    fn swap(&self, old: u64, new: u64) -> Result<(), u64> {
         // Release: whoever reads this word (acquire) also sees the quota it was written under.
-        self.0.compare_exchange(old, new, Ordering::Release, Ordering::Acquire).map(|_| Made {
-            place: 0,
-            old,
-            new,
-        })
+        self.0.compare_exchange(old, new, Ordering::Release, Ordering::Acquire).map(|_| ())
     }
 }

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use super::{
-    Made,
+    Denied, Kept, Made,
     cell::Cell,
-    generations::{Denied, Generations},
+    generations::Generations,
     holds::{self, Holds},
     overflow::Overflow,
     table::{Charged, Table},
@@ -116,12 +116,12 @@ impl Counter {
         machine.decide(state, now, cost, self.held(ledger, seat, now))
     }
 
-    /// What a charge has left: the key need not be looked for again.
+    /// What a charge has left that wrote `word`: the key need not be looked for again.
     #[inline]
-    pub(crate) fn after(&self, seat: Seat, made: &Made, now: Nanos) -> Decision {
+    pub(crate) fn after(&self, seat: Seat, word: u64, now: Nanos) -> Decision {
         let ledger = self.ledger(seat.quota);
         let present = ledger.quotas.present();
-        let state = present.state(made.new, now);
+        let state = present.state(word, now);
         present.machine.decide(state, now, 0, self.held(ledger, seat, now))
     }
 
@@ -136,50 +136,77 @@ impl Counter {
     /// What a charge was told that did not fit.
     #[inline]
     pub(crate) fn explain(&self, seat: Seat, denied: Denied, now: Nanos, cost: u64) -> Decision {
-        self.ledger(seat.quota).quotas.explain(denied, now, cost)
+        let ledger = self.ledger(seat.quota);
+        ledger.quotas.explain(denied, now, cost, self.held(ledger, seat, now))
     }
 
-    /// Charges, or says why not. Cost zero changes nothing and is `None`.
+    /// What a charge would do; `None` where it is not known, or nothing. An error where it does not fit.
     #[inline]
-    pub(crate) fn charge(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Option<Made>, Denied> {
+    pub(crate) fn foresee(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Option<Made>, ()> {
         if cost == 0 {
             return Ok(None);
         }
         let ledger = self.ledger(seat.quota);
         self.keep_time(ledger, now);
-        let made = match self.holds.get() {
+        // Held permits are guarded by a lock, which is not kept until all rules have been asked.
+        if self.holds.get().is_none() {
+            let foreseen = match &ledger.state {
+                State::One(cell) => Some(cell.foresee(&ledger.quotas, now, cost)),
+                State::Many { table, .. } => table.foresee(&ledger.quotas, seat.hash, now, cost),
+            };
+            if let Some(foreseen) = foreseen {
+                return foreseen.map(Some);
+            }
+        }
+        if self.fits(seat, now, cost) { Ok(None) } else { Err(()) }
+    }
+
+    /// Makes a charge that was foreseen, unless the word has changed since.
+    #[inline]
+    pub(crate) fn make(&self, quota: usize, charge: &Made) -> bool {
+        match &self.ledger(quota).state {
+            State::One(cell) => cell.make(charge),
+            State::Many { table, .. } => table.make(charge),
+        }
+    }
+
+    /// Charges a cost that is not zero.
+    #[inline]
+    pub(crate) fn charge<K: Kept>(&self, seat: Seat, now: Nanos, cost: u64) -> Result<K, Denied> {
+        let ledger = self.ledger(seat.quota);
+        self.keep_time(ledger, now);
+        match self.holds.get() {
             None => self.charge_beside(ledger, seat.hash, now, cost, 0),
             Some(holds) => self.charge_held(ledger, holds, seat, now, cost),
-        };
-        made.map(Some)
+        }
     }
 
     #[inline(never)]
-    fn charge_held(
+    fn charge_held<K: Kept>(
         &self,
         ledger: &Ledger,
         holds: &Holds,
         seat: Seat,
         now: Nanos,
         cost: u64,
-    ) -> Result<Made, Denied> {
+    ) -> Result<K, Denied> {
         let place = ledger.place(seat, now);
         let shard = holds.shard(place);
         let held = shard.get(&place).copied().unwrap_or(0);
         self.charge_beside(ledger, seat.hash, now, cost, held)
     }
 
-    #[inline]
-    fn charge_beside(
+    #[inline(always)]
+    fn charge_beside<K: Kept>(
         &self,
         ledger: &Ledger,
         hash: u64,
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Result<Made, Denied> {
+    ) -> Result<K, Denied> {
         match &ledger.state {
-            State::One(cell) => cell.charge(&ledger.quotas, now, cost, held),
+            State::One(cell) => cell.charge(0, &ledger.quotas, now, cost, held),
             State::Many { table, overflow } => {
                 match table.charge(&ledger.quotas, hash, now, cost, held) {
                     Charged::Made(made) => Ok(made),
@@ -243,11 +270,9 @@ impl Counter {
         }
     }
 
+    #[inline]
     fn held(&self, ledger: &Ledger, seat: Seat, now: Nanos) -> u64 {
-        self.holds.get().map_or(0, |holds| {
-            let place = ledger.place(seat, now);
-            holds.shard(place).get(&place).copied().unwrap_or(0)
-        })
+        self.holds.get().map_or(0, |holds| ledger.held(holds, seat, now))
     }
 
     /// Restore or burn; says which it was.
@@ -387,6 +412,12 @@ impl Ledger {
                 (state, machine)
             }
         }
+    }
+
+    #[inline(never)]
+    fn held(&self, holds: &Holds, seat: Seat, now: Nanos) -> u64 {
+        let place = self.place(seat, now);
+        holds.shard(place).get(&place).copied().unwrap_or(0)
     }
 
     /// What holds of this seat are counted by: the key, or the overflow bucket it shares.

@@ -10,6 +10,7 @@
 //! it would have to stand still while the quota changes eight times, and then find in the word exactly
 //! the bits it read; each of the eight sweeps rewrites the word.
 
+use super::Denied;
 use crate::{
     Decision,
     algorithm::{MACHINE_WORDS, Machine, STATE_BITS},
@@ -36,15 +37,6 @@ pub(super) struct Present<'a> {
     pub(super) machine: Machine,
     tag: u64,
     all: &'a Generations,
-}
-
-/// A charge that did not fit: three words, from which the decision is worked out where it is wanted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Denied {
-    state: u64,
-    held: u64,
-    /// Of the quota it did not fit, so that one that comes meanwhile cannot make it allowed.
-    tag: u64,
 }
 
 impl Generations {
@@ -74,9 +66,16 @@ impl Generations {
         self.epoch.store(epoch, Ordering::Release);
     }
 
-    /// What a charge of `cost` was told.
-    pub(super) fn explain(&self, denied: Denied, now: Nanos, cost: u64) -> Decision {
-        self.read(denied.tag).decide(denied.state, now, cost, denied.held)
+    /// What is told to a charge of `cost` that did not fit.
+    pub(super) fn explain(&self, denied: Denied, now: Nanos, cost: u64, held: u64) -> Decision {
+        let present = self.present();
+        let state = present.state(denied.0, now);
+        let mut decision = present.machine.decide(state, now, cost, held);
+        if decision.is_allowed() {
+            // What was in the way is gone by now, a hold or the quota; the charge was not made.
+            decision.deny(Nanos::new(1));
+        }
+        decision
     }
 
     #[inline]
@@ -113,12 +112,6 @@ impl Present<'_> {
         } else {
             self.all.convert(word, self.tag, now)
         }
-    }
-
-    /// A charge that does not fit in `state`, with `held` permits set aside.
-    #[inline]
-    pub(super) fn denied(&self, state: u64, held: u64) -> Denied {
-        Denied { state, held, tag: self.tag }
     }
 
     /// The word for `state`.

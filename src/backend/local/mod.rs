@@ -30,6 +30,35 @@ pub(crate) struct Made {
     new: u64,
 }
 
+/// What a caller keeps of a charge: nothing, the word written, or all. What fits into a register is
+/// handed up in one; three words go through memory at each level, and each wait for the last.
+pub(crate) trait Kept {
+    fn of(made: Made) -> Self;
+}
+
+impl Kept for () {
+    #[inline]
+    fn of(_: Made) {}
+}
+
+impl Kept for u64 {
+    #[inline]
+    fn of(made: Made) -> Self {
+        made.new
+    }
+}
+
+impl Kept for Made {
+    #[inline]
+    fn of(made: Made) -> Self {
+        made
+    }
+}
+
+/// The word that a charge did not fit into. Why it did not is worked out where it is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Denied(u64);
+
 /// The backend in this process, as a value: what layers use without being told.
 ///
 /// Name it to put it behind a backend of your own. State lives as long as the value; clones share it.
@@ -98,15 +127,15 @@ impl Local {
             } else {
                 // Read before the charge, so that a reset between the two counts as one after it.
                 let resets = counter.resets();
-                match counter.charge(seat, now, charge.cost) {
-                    Ok(Some(Made { place, old, new })) => {
+                match (charge.cost > 0).then(|| counter.charge(seat, now, charge.cost)) {
+                    Some(Ok(Made { place, old, new })) => {
                         let words = [resets << 8 | seat.quota as u64 & 0xff, place, old, new];
                         let receipt = Receipt::new(charge.limiter, words);
                         receipts.push(receipt);
                         (counter.peek(seat, now, 0), receipt)
                     }
-                    Ok(None) => (counter.peek(seat, now, 0), nothing),
-                    Err(denied) => (counter.explain(seat, denied, now, charge.cost), nothing),
+                    None => (counter.peek(seat, now, 0), nothing),
+                    Some(Err(denied)) => (counter.explain(seat, denied, now, charge.cost), nothing),
                 }
             };
             denied |= !decision.is_allowed();

@@ -4,11 +4,7 @@
 //! newcomers: of the two its hash names, the fuller in tokens. A flood of keys thus gains at most what
 //! these buckets hold, and no established key loses anything.
 
-use super::{
-    Made,
-    cell::Cell,
-    generations::{Denied, Generations},
-};
+use super::{Denied, Kept, cell::Cell, generations::Generations};
 use crate::clock::Nanos;
 
 const BUCKETS: usize = if cfg!(sluice_loom) { 2 } else { 1_024 };
@@ -54,17 +50,17 @@ impl Overflow {
     }
 
     #[cold]
-    pub(super) fn charge(
+    #[inline(never)]
+    pub(super) fn charge<K: Kept>(
         &self,
         quotas: &Generations,
         hash: u64,
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Result<Made, Denied> {
+    ) -> Result<K, Denied> {
         let bucket = self.choose(quotas, hash, now);
-        let made = self.0[bucket].charge(quotas, now, cost, held)?;
-        Ok(Made { place: FIRST_PLACE + bucket as u64, ..made })
+        self.0[bucket].charge(FIRST_PLACE + bucket as u64, quotas, now, cost, held)
     }
 
     pub(super) fn convert(&self, quotas: &Generations, now: Nanos) {

@@ -20,10 +20,7 @@
 //! never seen, is ever replaced. Inserts reuse idle slots in place; where the number of keys has reached
 //! its bound, an insert looks for idle slots in a few lines further on and frees them.
 
-use super::{
-    Made,
-    generations::{Denied, Generations},
-};
+use super::{Denied, Kept, Made, generations::Generations};
 use crate::{
     algorithm::{Machine, Step},
     clock::Nanos,
@@ -71,8 +68,8 @@ pub(crate) struct Table {
 }
 
 /// What became of a charge on a key.
-pub(super) enum Charged {
-    Made(Made),
+pub(super) enum Charged<K> {
+    Made(K),
     Denied(Denied),
     /// The key is not here and there is no room for it.
     NoRoom,
@@ -120,26 +117,42 @@ impl Table {
     }
 
     fn serialise_inserts(&self, hash: u64) -> MutexGuard<'_, ()> {
-        let home = self.path(hash).next().unwrap_or_default();
-        lock(&self.stripes[home % STRIPES])
+        lock(&self.stripes[self.home(hash) % STRIPES])
     }
 
+    #[inline]
     fn slot(&self, index: usize) -> (&AtomicU64, &AtomicU64) {
         let line = &self.lines[index / SLOTS];
         (&line.hashes[index % SLOTS], &line.words[index % SLOTS])
     }
 
-    /// Where a key lies. Nineteen of twenty lie in their home line, so the rest is apart.
+    /// Where a key lies.
     #[inline(always)]
     fn find(&self, hash: u64) -> Found {
-        let home = self.path(hash).next().unwrap_or_default();
-        self.look(home, hash).unwrap_or_else(|| self.find_beyond(hash))
+        let mut line = self.home(hash);
+        let mut step = 0;
+        loop {
+            if let Some(found) = self.look(line, hash) {
+                return found;
+            }
+            step += 1;
+            match self.beyond(hash, step) {
+                Some(next) => line = next,
+                None => return Found::Absent,
+            }
+        }
     }
 
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        self.path(hash).next().unwrap_or_default()
+    }
+
+    /// The line to be looked through after so many. Apart: nineteen of twenty keys lie in their home line.
     #[cold]
     #[inline(never)]
-    fn find_beyond(&self, hash: u64) -> Found {
-        self.path(hash).skip(1).find_map(|line| self.look(line, hash)).unwrap_or(Found::Absent)
+    fn beyond(&self, hash: u64, step: usize) -> Option<usize> {
+        self.path(hash).nth(step)
     }
 
     /// What a line tells of a key; `None` where the search goes on.
@@ -187,17 +200,40 @@ impl Table {
             || self.reclaim(quotas, now)
     }
 
+    /// What a charge on a key that is here would do; an error where it does not fit.
+    #[inline]
+    pub(super) fn foresee(
+        &self,
+        quotas: &Generations,
+        hash: u64,
+        now: Nanos,
+        cost: u64,
+    ) -> Option<Result<Made, ()>> {
+        let Found::At(index, old) = self.find(Self::stored(hash)) else { return None };
+        let present = quotas.present();
+        Some(match present.machine.charge(present.state(old, now), now, cost, 0) {
+            Step::To(next) => Ok(Made { place: index as u64, old, new: present.word(next) }),
+            Step::Denied => Err(()),
+        })
+    }
+
+    /// Makes a charge that was foreseen, unless the word has changed since.
+    #[inline]
+    pub(super) fn make(&self, charge: &Made) -> bool {
+        usize::try_from(charge.place).is_ok_and(|index| self.swap(index, charge.old, charge.new))
+    }
+
     /// Charges a key. The loop ends: each turn another thread's charge on the same slot went through, or
     /// its slot changed hands.
-    #[inline(never)]
-    pub(super) fn charge(
+    #[inline(always)]
+    pub(super) fn charge<K: Kept>(
         &self,
         quotas: &Generations,
         hash: u64,
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Charged {
+    ) -> Charged<K> {
         let hash = Self::stored(hash);
         loop {
             let Found::At(index, word) = self.find(hash) else {
@@ -209,10 +245,11 @@ impl Table {
             let present = quotas.present();
             let state = present.state(word, now);
             let Step::To(next) = present.machine.charge(state, now, cost, held) else {
-                return Charged::Denied(present.denied(state, held));
+                return Charged::Denied(Denied(word));
             };
-            if let Some(made) = self.swap(index, word, present.word(next)) {
-                return Charged::Made(made);
+            let new = present.word(next);
+            if self.swap(index, word, new) {
+                return Charged::Made(K::of(Made { place: index as u64, old: word, new }));
             }
         }
     }
@@ -220,18 +257,18 @@ impl Table {
     /// Charges a key that has no slot; `None` where it has one by now.
     #[cold]
     #[inline(never)]
-    fn insert(
+    fn insert<K: Kept>(
         &self,
         quotas: &Generations,
         hash: u64,
         now: Nanos,
         cost: u64,
         held: u64,
-    ) -> Option<Charged> {
+    ) -> Option<Charged<K>> {
         // A refusal needs no slot, and must not take one.
         let early = quotas.present();
         if early.machine.charge(0, now, cost, held) == Step::Denied {
-            return Some(Charged::Denied(early.denied(0, held)));
+            return Some(Charged::Denied(Denied(0)));
         }
         let _serial = self.serialise_inserts(hash);
         if let Found::At(..) = self.find(hash) {
@@ -256,8 +293,8 @@ impl Table {
         // Release pairs with the acquire in `find`.
         word_cell.store(word, Ordering::Release);
         Some(match first {
-            Step::To(_) => Charged::Made(Made { place: index as u64, old: 0, new: word }),
-            Step::Denied => Charged::Denied(present.denied(0, held)),
+            Step::To(_) => Charged::Made(K::of(Made { place: index as u64, old: 0, new: word })),
+            Step::Denied => Charged::Denied(Denied(0)),
         })
     }
 
@@ -290,9 +327,11 @@ impl Table {
         None
     }
 
-    /// A slot on the key's path that may be claimed, and its word.
+    /// A slot on the key's path that may be claimed, and its word. An idle key is evicted only where there
+    /// is no empty slot: it may come back, and two that share a line would evict each other for ever.
     fn vacancy(&self, quotas: &Generations, hash: u64, now: Nanos) -> Option<(usize, u64)> {
         let may_grow = self.used.load(Ordering::Relaxed) < self.max_keys;
+        let mut evictable = None;
         for line_index in self.path(hash) {
             let line = &self.lines[line_index];
             let mut ends_here = false;
@@ -300,24 +339,27 @@ impl Table {
                 let seen = line.hashes[i].load(Ordering::Relaxed);
                 let word = line.words[i].load(Ordering::Acquire);
                 ends_here |= seen == UNUSED;
-                let free = match seen {
-                    // No quota wrote this word, so that none can read it.
-                    _ if word == CLAIMED => false,
-                    UNUSED | FREED => may_grow,
-                    _ => {
-                        let present = quotas.present();
-                        present.machine.is_idle(present.state(word, now), now)
+                // No quota wrote a claim, so that none can read it.
+                if word == CLAIMED {
+                    continue;
+                }
+                let slot = Some((line_index * SLOTS + i, word));
+                if seen <= FREED {
+                    if may_grow {
+                        return slot;
                     }
-                };
-                if free {
-                    return Some((line_index * SLOTS + i, word));
+                } else if evictable.is_none() {
+                    let present = quotas.present();
+                    if present.machine.is_idle(present.state(word, now), now) {
+                        evictable = slot;
+                    }
                 }
             }
-            if ends_here {
+            if ends_here || (evictable.is_some() && !may_grow) {
                 break;
             }
         }
-        None
+        evictable
     }
 
     /// Counts one more key, unless the bound is reached.
@@ -371,7 +413,7 @@ impl Table {
             if let Found::At(index, word) = self.find(hash) {
                 let present = quotas.present();
                 let state = present.machine.force(present.state(word, now), now, cost);
-                if self.swap(index, word, present.word(state)).is_some() {
+                if self.swap(index, word, present.word(state)) {
                     return true;
                 }
                 continue;
@@ -403,7 +445,7 @@ impl Table {
         // the very word that is undone here, and whoever had read that would charge him.
         let idle = made.old == 0 || present.machine.is_idle(old, now);
         let restored = if idle { present.machine.idle_word(now) } else { old };
-        self.swap(index, made.new, present.word(restored)).is_some()
+        self.swap(index, made.new, present.word(restored))
     }
 
     /// Makes a key's state that of a key never seen; says whether it was not.
@@ -417,7 +459,7 @@ impl Table {
                 return false;
             }
             let idle = present.word(present.machine.idle_word(now));
-            if self.swap(index, word, idle).is_some() {
+            if self.swap(index, word, idle) {
                 return true;
             }
         }
@@ -437,7 +479,7 @@ impl Table {
                     break;
                 }
                 let state = present.state(word, now);
-                if self.swap(index, word, present.word(state)).is_some() {
+                if self.swap(index, word, present.word(state)) {
                     break;
                 }
             }
@@ -463,13 +505,11 @@ impl Table {
     }
 
     #[inline]
-    fn swap(&self, index: usize, old: u64, new: u64) -> Option<Made> {
+    fn swap(&self, index: usize, old: u64, new: u64) -> bool {
         let (_, word) = self.slot(index);
         // Release: whoever reads this word (acquire) also sees the quota it was written under, and the
         // hash of the claim it descends from.
-        word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed)
-            .is_ok()
-            .then_some(Made { place: index as u64, old, new })
+        word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -506,7 +546,7 @@ mod tests {
             [TokenBucket::per_second(5).into(), window.into(), window.aligned().into()];
         for algorithm in many {
             let (quotas, table) = (quotas(algorithm), Table::new(4).expect("memory"));
-            assert!(matches!(table.charge(&quotas, 77, Nanos::new(1), 1, 0), Charged::Made(_)));
+            assert!(matches!(table.charge(&quotas, 77, Nanos::new(1), 1, 0), Charged::Made(())));
             let later = Nanos::new(5_000_000_000);
             let Found::At(index, word) = table.find(77) else { panic!("the key is there") };
             assert!(table.reclaim(&quotas, later));
@@ -516,10 +556,10 @@ mod tests {
             else {
                 panic!("an idle key")
             };
-            assert!(table.swap(index, word, present.word(next)).is_none(), "{algorithm:?}");
+            assert!(!table.swap(index, word, present.word(next)), "{algorithm:?}");
             // The slot is free for the next key, whose word is a greater one.
             let freed = table.slot(index).1.load(Ordering::Relaxed);
-            assert!(matches!(table.charge(&quotas, 77, later, 1, 0), Charged::Made(_)));
+            assert!(matches!(table.charge(&quotas, 77, later, 1, 0), Charged::Made(())));
             let Found::At(again, word) = table.find(77) else { panic!("the key is back") };
             assert!(again != index || word > freed, "{algorithm:?}");
         }

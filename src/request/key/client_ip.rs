@@ -99,8 +99,6 @@ enum Client {
     Known(IpAddr),
     /// Somebody behind this proxy.
     Unresolved(IpAddr),
-    /// There is no peer address.
-    Unconnected,
 }
 
 /// The bytes of a client's key: a tag, and the address as far as it counts.
@@ -279,13 +277,22 @@ impl ClientIp {
     /// ```
     #[must_use]
     pub fn key_of(&self, address: IpAddr) -> Key<'static> {
-        Key::copied(self.encode(Client::Known(address.to_canonical())).as_slice())
+        let bytes = self.encode(address.to_canonical(), KNOWN_V4, KNOWN_V6);
+        Key::copied(bytes.as_slice())
     }
 
     /// The bytes of the key of the request with this head.
     #[inline]
     pub(super) fn bytes(&self, head: &Head<'_>) -> Bytes {
-        self.encode(self.client(head))
+        // Apart, so that the common ways copy no address that was written a moment ago.
+        match self.peer(head) {
+            None => Bytes::tagged(UNCONNECTED, 0, 1),
+            Some(peer) if self.source.is_none() => self.encode(peer, KNOWN_V4, KNOWN_V6),
+            Some(peer) => match self.client(head, peer) {
+                Client::Known(address) => self.encode(address, KNOWN_V4, KNOWN_V6),
+                Client::Unresolved(proxy) => self.encode(proxy, UNRESOLVED_V4, UNRESOLVED_V6),
+            },
+        }
     }
 
     /// Whether a forwarding header is believed.
@@ -301,8 +308,7 @@ impl ClientIp {
         }
     }
 
-    fn client(&self, head: &Head<'_>) -> Client {
-        let Some(peer) = self.peer(head) else { return Client::Unconnected };
+    fn client(&self, head: &Head<'_>, peer: IpAddr) -> Client {
         // A header without a trust rule is a mistake, and believes nobody.
         let Some(source) = &self.source else { return Client::Known(peer) };
         match (source, &self.networks, self.hops) {
@@ -318,28 +324,20 @@ impl ClientIp {
         }
     }
 
-    fn encode(&self, client: Client) -> Bytes {
-        let mut key = Bytes { len: 1, bytes: [UNCONNECTED; 17] };
-        let (address, v4, v6) = match client {
-            Client::Known(address) => (address, KNOWN_V4, KNOWN_V6),
-            Client::Unresolved(address) => (address, UNRESOLVED_V4, UNRESOLVED_V6),
-            Client::Unconnected => return key,
-        };
+    /// The key's bytes for an address, which is canonical, under the tag of its family.
+    #[inline(always)]
+    fn encode(&self, address: IpAddr, v4: u8, v6: u8) -> Bytes {
         match address {
             IpAddr::V4(address) => {
-                key.bytes[0] = v4;
-                key.bytes[1..5].copy_from_slice(&address.octets());
-                key.len = 5;
+                Bytes::tagged(v4, u32::from_le_bytes(address.octets()).into(), 5)
             }
             IpAddr::V6(address) => {
                 // The prefix is at least 32, so the shift is below 128.
                 let masked = address.to_bits() & (u128::MAX << (128 - self.ipv6_prefix));
-                key.bytes[0] = v6;
-                key.bytes[1..].copy_from_slice(&masked.to_be_bytes());
-                key.len = if self.ipv6_prefix <= 64 { 9 } else { 17 };
+                let len = if self.ipv6_prefix <= 64 { 9 } else { 17 };
+                Bytes::tagged(v6, u128::from_le_bytes(masked.to_be_bytes()), len)
             }
         }
-        key
     }
 
     fn believing(mut self, source: Source) -> Self {
@@ -437,6 +435,16 @@ impl fmt::Display for Source {
 }
 
 impl Bytes {
+    /// A tag and the bytes of an address, lowest first. Written in one piece: the hash reads across the
+    /// tag, and would wait for pieces to come together.
+    #[inline(always)]
+    fn tagged(tag: u8, address: u128, len: usize) -> Self {
+        let mut bytes = [0; 17];
+        bytes[..16].copy_from_slice(&(address << 8 | u128::from(tag)).to_le_bytes());
+        bytes[16] = (address >> 120) as u8;
+        Self { len, bytes }
+    }
+
     #[inline]
     pub(super) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]

@@ -39,10 +39,11 @@ fn client(name: &str, lines: &[&str]) -> String {
 fn from(peer: &str, settings: &ClientIp, name: &str, lines: &[&str]) -> String {
     settings.validate().unwrap();
     let request = request(Some(peer), name, lines);
-    match settings.client(&Head::of(&request)) {
+    let head = Head::of(&request);
+    let Some(peer) = settings.peer(&head) else { return "-".to_owned() };
+    match settings.client(&head, peer) {
         Client::Known(address) => address.to_string(),
         Client::Unresolved(address) => format!("U@{address}"),
-        Client::Unconnected => "-".to_owned(),
     }
 }
 
@@ -119,8 +120,9 @@ fn x_forwarded_for_with_other_peers_and_trust() {
     }
     // 42
     let request = request(Some("10.0.0.1"), FWD, &["for=1.1.1.1"]);
-    let client = trusting(&["10.0.0.0/8"]).client(&Head::of(&request));
-    assert_eq!(client, Client::Unresolved("10.0.0.1".parse().unwrap()));
+    let proxy = "10.0.0.1".parse().unwrap();
+    let client = trusting(&["10.0.0.0/8"]).client(&Head::of(&request), proxy);
+    assert_eq!(client, Client::Unresolved(proxy));
 }
 
 #[test]

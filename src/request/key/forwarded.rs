@@ -27,7 +27,10 @@ impl Grammar {
     /// The address that `hop` names, in canonical form.
     pub(super) fn address(self, hop: &[u8]) -> Option<IpAddr> {
         match self {
-            Self::List => address(std::str::from_utf8(hop).ok()?),
+            Self::List => match dotted(hop) {
+                Some(v4) => Some(v4.into()).filter(|address: &IpAddr| !address.is_unspecified()),
+                None => address(std::str::from_utf8(hop).ok()?),
+            },
             Self::Forwarded => forwarded_address(hop),
         }
     }
@@ -74,12 +77,15 @@ impl<'a> Iterator for Hops<'a> {
 /// Quotes are paired from the right, so that an opening quote which a client never closed cannot
 /// swallow the hop that a proxy appended.
 fn last_comma(line: &[u8], quotes: bool) -> Option<usize> {
+    if !quotes {
+        return line.iter().rposition(|byte| *byte == b',');
+    }
     let mut quoted = false;
     let mut at = line.len();
     while at > 0 {
         at -= 1;
         match line[at] {
-            b'"' if quotes && !is_escaped(line, at) => quoted = !quoted,
+            b'"' if !is_escaped(line, at) => quoted = !quoted,
             b',' if !quoted => return Some(at),
             _ => {}
         }
@@ -165,6 +171,32 @@ fn node(value: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// The address in dotted decimal that `hop` is, as nearly every hop is: in one pass, with no check of its
+/// encoding. What this does not take may be an address all the same.
+fn dotted(hop: &[u8]) -> Option<Ipv4Addr> {
+    let (mut octets, mut at) = ([0_u8; 4], 0);
+    let (mut value, mut digits) = (0_u16, 0);
+    for byte in hop {
+        match byte {
+            // No octet has a zero before other digits, which some read as octal.
+            b'0'..=b'9' if digits < 3 && (digits == 0 || value != 0) => {
+                value = value * 10 + u16::from(byte - b'0');
+                digits += 1;
+            }
+            b'.' if digits > 0 && at < 3 => {
+                octets[at] = u8::try_from(value).ok()?;
+                (at, value, digits) = (at + 1, 0, 0);
+            }
+            _ => return None,
+        }
+    }
+    if at < 3 || digits == 0 {
+        return None;
+    }
+    octets[3] = u8::try_from(value).ok()?;
+    Some(octets.into())
+}
+
 /// The address in `text`, which may have a port, in canonical form; `None` for an unspecified one.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim_ascii();
@@ -185,4 +217,28 @@ pub(super) fn address(text: &str) -> Option<IpAddr> {
 
 fn is_port(text: &str) -> bool {
     matches!(text.len(), 1..=5) && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dotted_takes_what_the_standard_parser_takes() {
+        let octets =
+            ["0", "1", "9", "10", "99", "100", "255", "256", "999", "01", "00", "", "x", "1a"];
+        for a in octets {
+            for b in octets {
+                for text in [
+                    format!("{a}.{b}.1.2"),
+                    format!("1.2.{a}.{b}"),
+                    format!("{a}.1.{b}"),
+                    format!("{a}.1.2.3.{b}"),
+                    format!("{a}.1.2.3:{b}"),
+                ] {
+                    assert_eq!(dotted(text.as_bytes()), text.parse().ok(), "{text}");
+                }
+            }
+        }
+    }
 }
