@@ -197,6 +197,27 @@ fn a_key_that_is_hit_while_its_idle_slot_is_claimed_loses_no_charge() {
     });
 }
 
+/// Two keys of different home lines may want the same slot: an even key whose home line is full goes on to
+/// that of the odd keys. Whoever looks for a slot must not take one that was filled while it looked.
+#[test]
+fn a_slot_that_is_filled_while_another_looks_for_one_keeps_its_key() {
+    check(|| {
+        let keys = Arc::new(Keys::new(bucket(2), 8));
+        for key in 1..=4 {
+            assert!(keys.charge(2 * key, 5 * SECOND, 1).is_made());
+        }
+        let other = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || made(keys.charge(101, 5 * SECOND, 1)))
+        };
+        let own = made(keys.charge(100, 5 * SECOND, 1));
+        assert_eq!((own, other.join().unwrap()), (1, 1));
+        for key in [2, 4, 6, 8, 100, 101] {
+            assert_eq!(keys.remaining(key, 5 * SECOND), 1, "{key} was evicted");
+        }
+    });
+}
+
 #[test]
 fn a_key_that_is_hit_while_its_idle_slot_is_freed_loses_no_charge() {
     check(|| {

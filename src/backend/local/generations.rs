@@ -43,7 +43,10 @@ impl Generations {
     pub(super) fn new(machine: Machine) -> Self {
         let ring = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
         let this = Self { epoch: AtomicU64::new(0), is_window: machine.is_window(), ring };
-        this.write(0, machine);
+        // All, so that there is no tag without a quota.
+        for tag in 0..TAGS as u64 {
+            this.write(tag, machine);
+        }
         this
     }
 

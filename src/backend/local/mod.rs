@@ -1,13 +1,14 @@
 //! [`Local`]: counting in this process, bounded, without a background task.
 //!
 //! What is where: `generations` holds the quotas that words are read under; `cell` is the one word of a
-//! limiter without keys; `table` holds the words of many keys, `overflow` those that find no room;
+//! limiter without keys; `table` holds the words of many keys in `lines`, `overflow` those that find no room;
 //! `holds` counts permits set aside; `counter` puts them together as one limiter.
 
 mod cell;
 mod counter;
 mod generations;
 mod holds;
+mod lines;
 #[cfg(sluice_loom)]
 pub mod models;
 mod overflow;

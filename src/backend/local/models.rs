@@ -125,7 +125,7 @@ impl Word {
     /// Charges it.
     #[must_use]
     pub fn charge(&self, now: u64, cost: u64) -> Got {
-        match self.cell.charge(&self.quotas, Nanos::new(now), cost, 0) {
+        match self.cell.charge(0, &self.quotas, Nanos::new(now), cost, 0) {
             Ok(made) => Got::Made(Undo(made)),
             Err(_) => Got::Denied,
         }

@@ -20,7 +20,11 @@
 //! never seen, is ever replaced. Inserts reuse idle slots in place; where the number of keys has reached
 //! its bound, an insert looks for idle slots in a few lines further on and frees them.
 
-use super::{Denied, Kept, Made, generations::Generations};
+use super::{
+    Denied, Kept, Made,
+    generations::Generations,
+    lines::{Lines, SLOTS},
+};
 use crate::{
     algorithm::{Machine, Step},
     clock::Nanos,
@@ -36,8 +40,6 @@ const UNUSED: u64 = 0;
 /// The hash of a slot that was used and freed; a search goes on.
 const FREED: u64 = 1;
 
-const SLOTS: usize = 4;
-
 /// Pairs of lines on a key's path: at half load one pair is full for 2 keys in 100, four for 1 in 10^7.
 const PAIRS: u32 = 4;
 
@@ -47,18 +49,10 @@ const STRIPES: usize = if cfg!(sluice_loom) { 2 } else { 64 };
 /// Lines an insert looks through for idle slots to free, once the bound is reached.
 const RECLAIM_LINES: usize = 16;
 
-#[derive(Debug)]
-#[cfg_attr(not(sluice_loom), derive(bytemuck::Zeroable))]
-#[repr(C, align(64))]
-struct Line {
-    hashes: [AtomicU64; SLOTS],
-    words: [AtomicU64; SLOTS],
-}
-
 /// The bounded store of one quota's keys.
 #[derive(Debug)]
 pub(crate) struct Table {
-    lines: Box<[Line]>,
+    lines: Lines,
     stripes: Box<[Mutex<()>]>,
     /// Slots that hold a key, idle or not.
     used: AtomicU64,
@@ -89,7 +83,7 @@ impl Table {
         // Two slots a key, in pairs of lines.
         let pairs = usize::try_from(max_keys).ok()?.div_ceil(SLOTS).max(1);
         Some(Self {
-            lines: zeroed(pairs.checked_mul(2)?)?,
+            lines: Lines::new(pairs.checked_mul(2)?)?,
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             used: AtomicU64::new(0),
             max_keys,
@@ -122,8 +116,8 @@ impl Table {
 
     #[inline]
     fn slot(&self, index: usize) -> (&AtomicU64, &AtomicU64) {
-        let line = &self.lines[index / SLOTS];
-        (&line.hashes[index % SLOTS], &line.words[index % SLOTS])
+        let line = self.lines.line(index / SLOTS);
+        (line.hash(index), line.word(index))
     }
 
     /// Where a key lies.
@@ -158,9 +152,9 @@ impl Table {
     /// What a line tells of a key; `None` where the search goes on.
     #[inline(always)]
     fn look(&self, line_index: usize, hash: u64) -> Option<Found> {
-        let line = &self.lines[line_index];
+        let line = self.lines.line(line_index);
         // Relaxed: only a hint, confirmed below.
-        let seen: [u64; SLOTS] = std::array::from_fn(|i| line.hashes[i].load(Ordering::Relaxed));
+        let seen: [u64; SLOTS] = std::array::from_fn(|i| line.hash(i).load(Ordering::Relaxed));
         // One bit a slot instead of one branch: nobody can predict which it will be.
         let bit = |i: usize| u32::from(seen[i] == hash) << i;
         let mut slots = (0..SLOTS).fold(0, |bits, i| bits | bit(i));
@@ -169,11 +163,11 @@ impl Table {
             let i = slots.trailing_zeros() as usize % SLOTS;
             // Acquire pairs with the release that ends a claim: if this is the word of a later
             // owner, the hash below is his.
-            let word = line.words[i].load(Ordering::Acquire);
+            let word = line.word(i).load(Ordering::Acquire);
             if word == CLAIMED {
                 return Some(Found::Changing);
             }
-            if line.hashes[i].load(Ordering::Relaxed) == hash {
+            if line.hash(i).load(Ordering::Relaxed) == hash {
                 return Some(Found::At(line_index * SLOTS + i, word));
             }
             slots &= slots - 1;
@@ -333,11 +327,13 @@ impl Table {
         let may_grow = self.used.load(Ordering::Relaxed) < self.max_keys;
         let mut evictable = None;
         for line_index in self.path(hash) {
-            let line = &self.lines[line_index];
+            let line = self.lines.line(line_index);
             let mut ends_here = false;
             for i in 0..SLOTS {
-                let seen = line.hashes[i].load(Ordering::Relaxed);
-                let word = line.words[i].load(Ordering::Acquire);
+                // The word first, as in `look`: were the slot taken between the two loads, a live word
+                // would pass for that of a slot never used.
+                let word = line.word(i).load(Ordering::Acquire);
+                let seen = line.hash(i).load(Ordering::Relaxed);
                 ends_here |= seen == UNUSED;
                 // No quota wrote a claim, so that none can read it.
                 if word == CLAIMED {
@@ -377,29 +373,30 @@ impl Table {
         let start = self.cursor.fetch_add(RECLAIM_LINES as u64, Ordering::Relaxed) as usize;
         let mut freed = 0;
         for step in 0..RECLAIM_LINES.min(self.lines.len()) {
-            let line = &self.lines[(start + step) % self.lines.len()];
+            let line = self.lines.line((start + step) % self.lines.len());
             for i in 0..SLOTS {
-                let word = line.words[i].load(Ordering::Acquire);
-                if line.hashes[i].load(Ordering::Relaxed) <= FREED || word == CLAIMED {
+                let word = line.word(i).load(Ordering::Acquire);
+                if line.hash(i).load(Ordering::Relaxed) <= FREED || word == CLAIMED {
                     continue;
                 }
                 let present = quotas.present();
                 if !present.machine.is_idle(present.state(word, now), now)
-                    || line.words[i]
+                    || line
+                        .word(i)
                         .compare_exchange(word, CLAIMED, Ordering::Relaxed, Ordering::Relaxed)
                         .is_err()
                 {
                     continue;
                 }
                 // Somebody may have freed it between the two loads above.
-                if line.hashes[i].load(Ordering::Relaxed) > FREED {
-                    line.hashes[i].store(FREED, Ordering::Relaxed);
+                if line.hash(i).load(Ordering::Relaxed) > FREED {
+                    line.hash(i).store(FREED, Ordering::Relaxed);
                     freed += 1;
                 }
                 // Greater than the word it was: whoever found the key here just before must not be able to
                 // charge a slot that is nobody's. Release pairs with the acquire in `find`.
                 let freed = present.word(present.machine.idle_word(now));
-                line.words[i].store(freed, Ordering::Release);
+                line.word(i).store(freed, Ordering::Release);
             }
         }
         self.used.fetch_sub(freed, Ordering::Relaxed);
@@ -489,10 +486,10 @@ impl Table {
     /// How many keys are not idle.
     pub(super) fn tracked(&self, quotas: &Generations, now: Nanos) -> u64 {
         let mut tracked = 0;
-        for line in &self.lines {
+        for line in self.lines.iter() {
             for i in 0..SLOTS {
-                let word = line.words[i].load(Ordering::Acquire);
-                if line.hashes[i].load(Ordering::Relaxed) > FREED && word != CLAIMED && word != 0 {
+                let word = line.word(i).load(Ordering::Acquire);
+                if line.hash(i).load(Ordering::Relaxed) > FREED && word != CLAIMED && word != 0 {
                     let present = quotas.present();
                     let state = present.state(word, now);
                     tracked += u64::from(
@@ -511,17 +508,6 @@ impl Table {
         // hash of the claim it descends from.
         word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed).is_ok()
     }
-}
-
-#[cfg(not(sluice_loom))]
-fn zeroed(lines: usize) -> Option<Box<[Line]>> {
-    bytemuck::try_zeroed_slice_box(lines).ok()
-}
-
-#[cfg(sluice_loom)]
-fn zeroed(lines: usize) -> Option<Box<[Line]>> {
-    let four = || std::array::from_fn(|_| AtomicU64::new(0));
-    Some((0..lines).map(|_| Line { hashes: four(), words: four() }).collect())
 }
 
 #[cfg(test)]
