@@ -306,7 +306,9 @@ impl Core {
         }
         let fault = rule.watch.saw(seat.hash, now);
         let fault = match &rule.count {
-            Count::Local(counter) if counter.has_overflowed() => rule.watch.overflowed().or(fault),
+            Count::Local(counter) if counter.has_overflowed(seat.quota) => {
+                rule.watch.overflowed().or(fault)
+            }
             _ => fault,
         };
         if let Some(fault) = fault {

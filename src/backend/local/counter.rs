@@ -2,7 +2,7 @@
 
 use std::sync::{
     OnceLock,
-    atomic::{self, AtomicBool, Ordering},
+    atomic::{self, Ordering},
 };
 
 use super::{
@@ -10,8 +10,9 @@ use super::{
     cell::Cell,
     generations::Generations,
     holds::{self, Holds},
+    ledger::{Ledger, State},
     overflow::Overflow,
-    table::{Charged, Table},
+    table::Table,
 };
 use crate::{
     ConfigError, Decision, Quota,
@@ -32,28 +33,10 @@ pub(crate) struct Seat {
 #[derive(Debug)]
 pub(crate) struct Counter {
     ledgers: Box<[Ledger]>,
-    /// Set once the limiter may have to hold permits while a remote backend is asked.
-    holds: OnceLock<Holds>,
-    overflowed: AtomicBool,
     /// How often a key was reset.
     resets: atomic::AtomicU64,
     /// Serialises changes of the quota.
     spec: Mutex<LimiterSpec>,
-}
-
-/// The state of one of its quotas.
-#[derive(Debug)]
-struct Ledger {
-    quotas: Generations,
-    /// When the present quota's time no longer fits into words.
-    expires: AtomicU64,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    One(Cell),
-    Many { table: Table, overflow: Overflow },
 }
 
 /// Permits held for one request.
@@ -85,12 +68,11 @@ impl Counter {
                 State::One(Cell::new())
             };
             let expires = AtomicU64::new(machine.expires().get());
-            Ok(Ledger { quotas: Generations::new(machine), expires, state })
+            let quotas = Generations::new(machine);
+            Ok(Ledger { quotas, expires, holds: OnceLock::new(), state })
         });
         Ok(Self {
             ledgers: ledgers.collect::<Result<_, _>>()?,
-            holds: OnceLock::new(),
-            overflowed: AtomicBool::new(false),
             resets: atomic::AtomicU64::new(0),
             spec: Mutex::new(spec.clone()),
         })
@@ -99,7 +81,9 @@ impl Counter {
     /// From now on permits may be held. A charge that another thread is making at this very moment does
     /// not see holds yet; layers call this when they are built, before they serve.
     pub(crate) fn may_hold(&self) {
-        self.holds.get_or_init(Holds::default);
+        for ledger in &self.ledgers {
+            ledger.holds.get_or_init(Holds::default);
+        }
     }
 
     #[inline]
@@ -113,7 +97,7 @@ impl Counter {
     pub(crate) fn peek(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
         let ledger = self.ledger(seat.quota);
         let (state, machine) = ledger.read(seat.hash, now);
-        machine.decide(state, now, cost, self.held(ledger, seat, now))
+        machine.decide(state, now, cost, ledger.held(seat, now))
     }
 
     /// What a charge has left that wrote `word`: the key need not be looked for again.
@@ -122,7 +106,7 @@ impl Counter {
         let ledger = self.ledger(seat.quota);
         let present = ledger.quotas.present();
         let state = present.state(word, now);
-        present.machine.decide(state, now, 0, self.held(ledger, seat, now))
+        present.machine.decide(state, now, 0, ledger.held(seat, now))
     }
 
     /// Whether a charge would be made; changes nothing.
@@ -130,14 +114,14 @@ impl Counter {
     pub(crate) fn fits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
         let ledger = self.ledger(seat.quota);
         let (state, machine) = ledger.read(seat.hash, now);
-        cost == 0 || machine.charge(state, now, cost, self.held(ledger, seat, now)) != Step::Denied
+        cost == 0 || machine.charge(state, now, cost, ledger.held(seat, now)) != Step::Denied
     }
 
     /// What a charge was told that did not fit.
     #[inline]
     pub(crate) fn explain(&self, seat: Seat, denied: Denied, now: Nanos, cost: u64) -> Decision {
         let ledger = self.ledger(seat.quota);
-        ledger.quotas.explain(denied, now, cost, self.held(ledger, seat, now))
+        ledger.quotas.explain(denied, now, cost, ledger.held(seat, now))
     }
 
     /// What a charge would do; `None` where it is not known, or nothing. An error where it does not fit.
@@ -149,7 +133,7 @@ impl Counter {
         let ledger = self.ledger(seat.quota);
         self.keep_time(ledger, now);
         // Held permits are guarded by a lock, which is not kept until all rules have been asked.
-        if self.holds.get().is_none() {
+        if ledger.holds.get().is_none() {
             let foreseen = match &ledger.state {
                 State::One(cell) => Some(cell.foresee(&ledger.quotas, now, cost)),
                 State::Many { table, .. } => table.foresee(&ledger.quotas, seat.hash, now, cost),
@@ -175,50 +159,9 @@ impl Counter {
     pub(crate) fn charge<K: Kept>(&self, seat: Seat, now: Nanos, cost: u64) -> Result<K, Denied> {
         let ledger = self.ledger(seat.quota);
         self.keep_time(ledger, now);
-        match self.holds.get() {
-            None => self.charge_beside(ledger, seat.hash, now, cost, 0),
-            Some(holds) => self.charge_held(ledger, holds, seat, now, cost),
-        }
-    }
-
-    #[inline(never)]
-    fn charge_held<K: Kept>(
-        &self,
-        ledger: &Ledger,
-        holds: &Holds,
-        seat: Seat,
-        now: Nanos,
-        cost: u64,
-    ) -> Result<K, Denied> {
-        let place = ledger.place(seat, now);
-        let shard = holds.shard(place);
-        let held = shard.get(&place).copied().unwrap_or(0);
-        self.charge_beside(ledger, seat.hash, now, cost, held)
-    }
-
-    #[inline(always)]
-    fn charge_beside<K: Kept>(
-        &self,
-        ledger: &Ledger,
-        hash: u64,
-        now: Nanos,
-        cost: u64,
-        held: u64,
-    ) -> Result<K, Denied> {
-        match &ledger.state {
-            State::One(cell) => cell.charge(0, &ledger.quotas, now, cost, held),
-            State::Many { table, overflow } => {
-                match table.charge(&ledger.quotas, hash, now, cost, held) {
-                    Charged::Made(made) => Ok(made),
-                    Charged::Denied(denied) => Err(denied),
-                    Charged::NoRoom => {
-                        if !self.has_overflowed() {
-                            self.overflowed.store(true, Ordering::Relaxed);
-                        }
-                        overflow.charge(&ledger.quotas, hash, now, cost, held)
-                    }
-                }
-            }
+        match ledger.holds.get() {
+            None => ledger.charge(seat.hash, now, cost, 0),
+            Some(holds) => ledger.charge_held(holds, seat, now, cost),
         }
     }
 
@@ -227,7 +170,7 @@ impl Counter {
         let ledger = self.ledger(seat.quota);
         self.keep_time(ledger, now);
         let place = ledger.place(seat, now);
-        let mut shard = self.holds.get_or_init(Holds::default).shard(place);
+        let mut shard = ledger.holds.get_or_init(Holds::default).shard(place);
         let held = shard.get(&place).copied().unwrap_or(0);
         let (state, machine) = ledger.read(seat.hash, now);
         let decision = machine.decide(state, now, cost, held);
@@ -247,17 +190,19 @@ impl Counter {
         }
         let ledger = self.ledger(hold.seat.quota);
         self.keep_time(ledger, now);
-        let mut shard = self.holds.get_or_init(Holds::default).shard(hold.place);
+        let mut shard = ledger.holds.get_or_init(Holds::default).shard(hold.place);
         match &ledger.state {
             State::One(cell) => cell.force(&ledger.quotas, now, hold.cost),
             State::Many { table, overflow } => match overflow.bucket(hold.place) {
-                Some(bucket) => bucket.force(&ledger.quotas, now, hold.cost),
-                None if table.force(&ledger.quotas, hold.seat.hash, now, hold.cost) => {}
-                // The slot there was room for is taken by now.
-                None => {
-                    let bucket = overflow.shared(&ledger.quotas, hold.seat.hash, now);
-                    bucket.force(&ledger.quotas, now, hold.cost);
-                }
+                None if table.force(
+                    &ledger.quotas,
+                    hold.seat.hash,
+                    now,
+                    hold.cost,
+                    Some(overflow),
+                ) => {}
+                // There is no room, or what there was is taken by now.
+                _ => overflow.shared(hold.seat.hash).force(&ledger.quotas, now, hold.cost),
             },
         }
         holds::give_back(&mut shard, hold.place, hold.cost);
@@ -265,14 +210,9 @@ impl Counter {
 
     /// Lets a hold go: as if it had never been.
     pub(crate) fn release(&self, hold: &Hold) {
-        if let Some(holds) = self.holds.get() {
+        if let Some(holds) = self.ledger(hold.seat.quota).holds.get() {
             holds::give_back(&mut holds.shard(hold.place), hold.place, hold.cost);
         }
-    }
-
-    #[inline]
-    fn held(&self, ledger: &Ledger, seat: Seat, now: Nanos) -> u64 {
-        self.holds.get().map_or(0, |holds| ledger.held(holds, seat, now))
     }
 
     /// Restore or burn; says which it was.
@@ -371,64 +311,12 @@ impl Counter {
         self.ledgers.iter().map(of).sum()
     }
 
-    /// Whether keys have had to share overflow buckets.
+    /// Whether keys of this quota have had to share overflow buckets.
     #[inline]
-    pub(crate) fn has_overflowed(&self) -> bool {
-        self.overflowed.load(Ordering::Relaxed)
-    }
-}
-
-impl Ledger {
-    /// Puts `machine` in force and converts all words; callers are serialised.
-    fn replace(&self, machine: Machine, now: Nanos) {
-        self.quotas.replace(machine);
-        // Before the walk: from here on nobody has to wait for its end to move the base.
-        self.expires.store(machine.expires().get(), Ordering::Relaxed);
-        match &self.state {
-            State::One(cell) => cell.convert(&self.quotas, now),
-            State::Many { table, overflow } => {
-                table.convert(&self.quotas, now);
-                overflow.convert(&self.quotas, now);
-            }
-        }
-    }
-
-    #[inline]
-    fn read(&self, hash: u64, now: Nanos) -> (u64, Machine) {
-        match &self.state {
-            State::One(cell) => {
-                let (state, present) = cell.read(&self.quotas, now);
-                (state, present.machine)
-            }
-            State::Many { table, overflow } => {
-                let (state, machine) = table.state(&self.quotas, hash, now);
-                if state == 0 && !table.has_room(&self.quotas, hash, now) {
-                    let place = overflow.place(&self.quotas, hash, now);
-                    if let Some(bucket) = overflow.bucket(place) {
-                        let (state, present) = bucket.read(&self.quotas, now);
-                        return (state, present.machine);
-                    }
-                }
-                (state, machine)
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn held(&self, holds: &Holds, seat: Seat, now: Nanos) -> u64 {
-        let place = self.place(seat, now);
-        holds.shard(place).get(&place).copied().unwrap_or(0)
-    }
-
-    /// What holds of this seat are counted by: the key, or the overflow bucket it shares.
-    fn place(&self, seat: Seat, now: Nanos) -> u64 {
-        match &self.state {
-            State::One(_) => 0,
-            State::Many { table, .. } if table.has_room(&self.quotas, seat.hash, now) => {
-                // Below the places of overflow buckets.
-                seat.hash >> 2
-            }
-            State::Many { overflow, .. } => overflow.place(&self.quotas, seat.hash, now),
+    pub(crate) fn has_overflowed(&self, quota: usize) -> bool {
+        match &self.ledger(quota).state {
+            State::One(_) => false,
+            State::Many { overflow, .. } => overflow.is_used(),
         }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! What is where: `generations` holds the quotas that words are read under; `cell` is the one word of a
 //! limiter without keys; `table` holds the words of many keys in `lines`, `overflow` those that find no room;
-//! `holds` counts permits set aside; `counter` puts them together as one limiter.
+//! `holds` counts permits set aside; `ledger` puts them together for one quota, `counter` for one limiter.
 
 mod cell;
 mod counter;
 mod generations;
 mod holds;
+mod ledger;
 mod lines;
 #[cfg(sluice_loom)]
 pub mod models;

@@ -70,7 +70,7 @@ impl Keys {
     /// Charges a key.
     #[must_use]
     pub fn charge(&self, key: u64, now: u64, cost: u64) -> Got {
-        match self.table.charge(&self.quotas, key, Nanos::new(now), cost, 0) {
+        match self.table.charge(&self.quotas, key, Nanos::new(now), cost, 0, None) {
             Charged::Made(made) => Got::Made(Undo(made)),
             Charged::Denied(_) => Got::Denied,
             Charged::NoRoom => Got::NoRoom,
@@ -80,7 +80,7 @@ impl Keys {
     /// Charges a key that holds permits.
     #[must_use]
     pub fn force(&self, key: u64, now: u64, cost: u64) -> bool {
-        self.table.force(&self.quotas, key, Nanos::new(now), cost)
+        self.table.force(&self.quotas, key, Nanos::new(now), cost, None)
     }
 
     /// Undoes a charge; says whether the permits came back.

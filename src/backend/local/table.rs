@@ -24,6 +24,7 @@ use super::{
     Denied, Kept, Made,
     generations::Generations,
     lines::{Lines, SLOTS},
+    overflow::Overflow,
 };
 use crate::{
     algorithm::{Machine, Step},
@@ -227,11 +228,12 @@ impl Table {
         now: Nanos,
         cost: u64,
         held: u64,
+        overflow: Option<&Overflow>,
     ) -> Charged<K> {
         let hash = Self::stored(hash);
         loop {
             let Found::At(index, word) = self.find(hash) else {
-                match self.insert(quotas, hash, now, cost, held) {
+                match self.insert(quotas, hash, now, cost, held, overflow) {
                     Some(charged) => return charged,
                     None => continue,
                 }
@@ -258,11 +260,14 @@ impl Table {
         now: Nanos,
         cost: u64,
         held: u64,
+        overflow: Option<&Overflow>,
     ) -> Option<Charged<K>> {
+        // What a key spent while there was no room for it.
+        let spent = || overflow.map_or(0, |overflow| overflow.state(quotas, hash, now));
         // A refusal needs no slot, and must not take one.
-        let early = quotas.present();
-        if early.machine.charge(0, now, cost, held) == Step::Denied {
-            return Some(Charged::Denied(Denied(0)));
+        let (state, early) = (spent(), quotas.present());
+        if early.machine.charge(state, now, cost, held) == Step::Denied {
+            return Some(Charged::Denied(Denied(early.word(state))));
         }
         let _serial = self.serialise_inserts(hash);
         if let Found::At(..) = self.find(hash) {
@@ -273,22 +278,25 @@ impl Table {
         let Some(index) = self.claim(quotas, hash, now) else {
             return Some(Charged::NoRoom);
         };
-        let present = quotas.present();
+        let (state, present) = (spent(), quotas.present());
         let (hash_cell, word_cell) = self.slot(index);
-        let first = present.machine.charge(0, now, cost, held);
+        let first = present.machine.charge(state, now, cost, held);
         let word = present.word(match first {
             Step::To(state) => state,
-            // The quota changed meanwhile. The slot stays with the key, idle, and not with the word that
-            // its last owner may just have read.
-            Step::Denied => present.machine.idle_word(now),
+            // The quota changed meanwhile. The slot stays with the key, and not with the word that its last
+            // owner may just have read.
+            Step::Denied => state.max(present.machine.idle_word(now)),
         });
         // Relaxed: published by the word.
         hash_cell.store(hash, Ordering::Relaxed);
         // Release pairs with the acquire in `find`.
         word_cell.store(word, Ordering::Release);
         Some(match first {
-            Step::To(_) => Charged::Made(K::of(Made { place: index as u64, old: 0, new: word })),
-            Step::Denied => Charged::Denied(Denied(0)),
+            Step::To(_) => {
+                let old = if state == 0 { 0 } else { present.word(state) };
+                Charged::Made(K::of(Made { place: index as u64, old, new: word }))
+            }
+            Step::Denied => Charged::Denied(Denied(present.word(state))),
         })
     }
 
@@ -404,7 +412,14 @@ impl Table {
     }
 
     /// Charges what was counted before, when it was held; `false` where there is no room for the key.
-    pub(super) fn force(&self, quotas: &Generations, hash: u64, now: Nanos, cost: u64) -> bool {
+    pub(super) fn force(
+        &self,
+        quotas: &Generations,
+        hash: u64,
+        now: Nanos,
+        cost: u64,
+        overflow: Option<&Overflow>,
+    ) -> bool {
         let hash = Self::stored(hash);
         loop {
             if let Found::At(index, word) = self.find(hash) {
@@ -420,11 +435,13 @@ impl Table {
                 continue;
             }
             let Some(index) = self.claim(quotas, hash, now) else { return false };
+            let spent = overflow.map_or(0, |overflow| overflow.state(quotas, hash, now));
             let present = quotas.present();
             let (hash_cell, word_cell) = self.slot(index);
             hash_cell.store(hash, Ordering::Relaxed);
             // Release pairs with the acquire in `find`.
-            word_cell.store(present.word(present.machine.force(0, now, cost)), Ordering::Release);
+            let word = present.word(present.machine.force(spent, now, cost));
+            word_cell.store(word, Ordering::Release);
             return true;
         }
     }
@@ -532,7 +549,10 @@ mod tests {
             [TokenBucket::per_second(5).into(), window.into(), window.aligned().into()];
         for algorithm in many {
             let (quotas, table) = (quotas(algorithm), Table::new(4).expect("memory"));
-            assert!(matches!(table.charge(&quotas, 77, Nanos::new(1), 1, 0), Charged::Made(())));
+            assert!(matches!(
+                table.charge(&quotas, 77, Nanos::new(1), 1, 0, None),
+                Charged::Made(())
+            ));
             let later = Nanos::new(5_000_000_000);
             let Found::At(index, word) = table.find(77) else { panic!("the key is there") };
             assert!(table.reclaim(&quotas, later));
@@ -545,7 +565,7 @@ mod tests {
             assert!(!table.swap(index, word, present.word(next)), "{algorithm:?}");
             // The slot is free for the next key, whose word is a greater one.
             let freed = table.slot(index).1.load(Ordering::Relaxed);
-            assert!(matches!(table.charge(&quotas, 77, later, 1, 0), Charged::Made(())));
+            assert!(matches!(table.charge(&quotas, 77, later, 1, 0, None), Charged::Made(())));
             let Found::At(again, word) = table.find(77) else { panic!("the key is back") };
             assert!(again != index || word > freed, "{algorithm:?}");
         }
