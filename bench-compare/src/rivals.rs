@@ -13,8 +13,13 @@ use tower_governor::{
 };
 
 /// A permit each nanosecond.
-pub fn generous() -> Quota {
+fn generous() -> Quota {
     Quota::with_period(Duration::from_nanos(1)).expect("not zero").allow_burst(NonZeroU32::MAX)
+}
+
+/// A permit a second, and a burst that no run spends.
+fn long_lived() -> Quota {
+    Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::MAX)
 }
 
 pub fn direct(allowed: bool) -> DefaultDirectRateLimiter {
@@ -27,11 +32,11 @@ pub fn direct(allowed: bool) -> DefaultDirectRateLimiter {
 }
 
 pub fn by_string() -> DefaultKeyedRateLimiter<String> {
-    RateLimiter::dashmap(generous())
+    RateLimiter::dashmap(long_lived())
 }
 
 pub fn by_address() -> DefaultKeyedRateLimiter<IpAddr> {
-    RateLimiter::dashmap(generous())
+    RateLimiter::dashmap(long_lived())
 }
 
 type Layer<K> = GovernorLayer<K, NoOpMiddleware<QuantaInstant>, axum::body::Body>;
