@@ -70,7 +70,6 @@ impl Core {
         if !rule.applies(head) {
             return None;
         }
-        let cost = rule.cost(head);
         let seat = match rule.whose(head) {
             Whose::Of(seat) => seat,
             Whose::Nobodys => {
@@ -82,6 +81,7 @@ impl Core {
                 return Some(Outcome::Keyless(0, status));
             }
         };
+        let cost = rule.cost(head);
         let charged = if cost == 0 { Ok(()) } else { counter.charge(seat, now, cost) };
         self.saw(rule, seat, now);
         match charged {

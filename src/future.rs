@@ -19,7 +19,7 @@ use crate::{
     body::{AnyBody, BodyMode},
     clock::BoxFuture,
     core::Core,
-    verdict::{Escort, Refused, Verdict},
+    verdict::{Escort, Refused, Unmatched, Verdict},
 };
 
 pin_project! {
@@ -59,6 +59,7 @@ pin_project! {
 struct Late<S, B> {
     /// Until it has come.
     outcome: Option<BoxFuture<'static, Outcome>>,
+    unmatched: Unmatched,
     escort: Option<Box<Escort>>,
     inner: S,
     request: Request<B>,
@@ -80,11 +81,12 @@ where
 
     pub(crate) fn later(
         outcome: BoxFuture<'static, Outcome>,
+        unmatched: Unmatched,
         inner: S,
         request: Request<B>,
         core: Arc<Core>,
     ) -> Self {
-        let late = Late { outcome: Some(outcome), escort: None, inner, request, core };
+        let late = Late { outcome: Some(outcome), unmatched, escort: None, inner, request, core };
         Self { state: State::Later { late: Some(Box::new(late)) }, mode: PhantomData }
     }
 }
@@ -162,7 +164,7 @@ where
         if let Some(outcome) = &mut self.outcome {
             let outcome = ready!(outcome.as_mut().poll(cx));
             self.outcome = None;
-            match self.core.judge_late(&Head::of(&self.request), outcome) {
+            match self.core.judge_late(&Head::of(&self.request), outcome, self.unmatched) {
                 Verdict::Pass(escort) => self.escort = escort,
                 refuse @ Verdict::Refuse(_) => return Poll::Ready(Ok(refuse)),
             }

@@ -222,10 +222,7 @@ impl<'k> RuleKey<'k> {
     /// The key as `rule` counts it.
     fn resolve(self, rule: &Planned) -> Result<Resolved<'k>, HandleError> {
         let fits = |key: &Resolved<'_>| match &rule.key {
-            Some(by) => {
-                by.parts_of(key.alternative) == Some(key.parts.len())
-                    && (by.is_total() || key.parts.iter().any(|part| !part.is_empty()))
-            }
+            Some(by) => by.admits(key.alternative, &key.parts),
             None => key.alternative == 0 && key.parts.iter().all(Key::is_empty),
         };
         let key = match self.0 {

@@ -13,8 +13,9 @@ use crate::{
     core::Core,
     event::{Fault, Observer},
     observe::Watch,
-    plan::{Defaults, Plan},
+    plan::{Defaults, Plan, Planned},
     request::matcher::{self, Match, Matcher},
+    rule::Place,
 };
 
 /// Limits that requests must pass before they reach the service inside.
@@ -176,12 +177,16 @@ impl RateLimitLayerBuilder {
 
     /// Sets whether true CORS preflights (`OPTIONS` with `Origin` and `Access-Control-Request-Method`) and
     /// gRPC health checks are exempt. Default: they are.
+    ///
+    /// Turn it off where such an `OPTIONS` reaches a handler that does work (`any(..)`, a proxy, a fallback):
+    /// anybody can send one. With a CORS layer outside the limiter, preflights never come here anyway.
     pub fn exempt_by_default(mut self, on: bool) -> Self {
         self.exempt_by_default = on;
         self
     }
 
-    /// Sets the clock, with its timer.
+    /// Sets the clock, with its timer. Default: that of the first limiter a rule shares, else
+    /// [`FastClock`](crate::clock::FastClock).
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.time = Some(Time::of(clock));
         self
@@ -189,7 +194,10 @@ impl RateLimitLayerBuilder {
 
     /// Sets the backend of rules that do not name one and do not share a limiter.
     pub fn backend(mut self, backend: impl Backend) -> Self {
-        self.backend = Some(Arc::new(backend));
+        self.backend = match Place::of(backend) {
+            Place::Elsewhere(backend) => Some(backend),
+            Place::Default | Place::Here => None,
+        };
         self
     }
 
@@ -230,9 +238,12 @@ impl RateLimitLayerBuilder {
         for matcher in &self.exempt {
             matcher.validate()?;
         }
-        let (time, random) = (self.time.unwrap_or_default(), RandomState::new());
+        // A limiter that a rule shares brings its clock.
+        let shared = self.rules.iter().find_map(Rule::clock);
+        let time = self.time.or_else(|| shared.cloned()).unwrap_or_default();
+        let random = RandomState::new();
         let plan = Plan::compile(
-            self.rules,
+            &self.rules,
             &Defaults {
                 time: &time,
                 hasher: &random,
@@ -241,12 +252,15 @@ impl RateLimitLayerBuilder {
             },
         )?;
         let keys = || plan.rules.iter().filter_map(|rule| rule.key.as_ref());
-        let wants_peer = keys().any(|key| key.wants_peer());
+        let wants_peer =
+            plan.rules.iter().any(Planned::wants_peer) || self.exempt.iter().any(Match::wants_peer);
+        let wants_route = plan.rules.iter().any(Planned::wants_route)
+            || self.exempt.iter().any(Match::wants_route);
         Ok(RateLimitLayer {
             core: Arc::new(Core {
                 wants_peer,
                 knows_proxy: keys().any(|key| key.proxy_configured()),
-                wants_route: plan.rules.iter().any(|rule| rule.wants_route()),
+                wants_route,
                 plan,
                 time,
                 random,

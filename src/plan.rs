@@ -14,7 +14,7 @@ use crate::{
     },
     clock::{Nanos, Time},
     event::Reason,
-    limiter::hash_of,
+    limiter::{DEFAULT_MAX_KEYS, hash_of},
     observe::KeyWatch,
     request::{
         cost::Cost,
@@ -23,7 +23,7 @@ use crate::{
         matcher::Match,
     },
     response::problem,
-    rule::{Counting, SharedLimiter},
+    rule::{Counting, Place, SharedLimiter},
 };
 
 /// The alternative of a missing key where such requests count together; above all there are.
@@ -248,12 +248,12 @@ impl KeySink for Encoded {
 
 impl Plan {
     /// Checks and compiles `rules`; backends are told of limiters only when all rules are right.
-    pub(crate) fn compile(rules: Vec<Rule>, defaults: &Defaults<'_>) -> Result<Self, ConfigError> {
+    pub(crate) fn compile(rules: &[Rule], defaults: &Defaults<'_>) -> Result<Self, ConfigError> {
         if rules.len() > MAX_RULES {
             return Err(ConfigError::new("rules", rules.len(), "must be at most 64 in one layer"));
         }
         let mut names = HashSet::new();
-        for rule in &rules {
+        for rule in rules {
             check(rule, defaults).map_err(|error| error.of_rule(&rule.name))?;
             if !names.insert(Arc::clone(&rule.name)) {
                 return Err(ConfigError::new(
@@ -264,13 +264,17 @@ impl Plan {
                 .of_rule(&rule.name));
             }
         }
-        let rules = rules
-            .into_iter()
-            .map(|rule| {
-                let name = Arc::clone(&rule.name);
-                Planned::compile(rule, defaults).map_err(|error| error.of_rule(&name))
-            })
-            .collect::<Result<Box<[_]>, _>>()?;
+        // Those counted here first: when a backend elsewhere is told of a limiter, all of these stand.
+        let mut planned: Vec<Option<Planned>> = rules.iter().map(|_| None).collect();
+        for elsewhere in [false, true] {
+            for (rule, planned) in rules.iter().zip(&mut planned) {
+                if rule.elsewhere(defaults).is_some() == elsewhere {
+                    let compiled = Planned::compile(rule.clone(), defaults);
+                    *planned = Some(compiled.map_err(|error| error.of_rule(&rule.name))?);
+                }
+            }
+        }
+        let rules: Box<[Planned]> = planned.into_iter().flatten().collect();
         let has_remote = rules.iter().any(|rule| matches!(rule.count, Count::Remote(_)));
         for rule in &rules {
             if has_remote && let Count::Local(counter) = &rule.count {
@@ -282,6 +286,17 @@ impl Plan {
 
     pub(crate) fn rule(&self, name: &str) -> Option<&Planned> {
         self.rules.iter().find(|rule| &*rule.name == name)
+    }
+}
+
+impl Rule {
+    /// The backend elsewhere that the rule counts on, if it does not count here.
+    fn elsewhere<'r>(&'r self, defaults: &'r Defaults<'_>) -> Option<&'r Arc<dyn Backend>> {
+        match (&self.counting, &self.place) {
+            (Counting::Shared(_), _) | (_, Place::Here) => None,
+            (_, Place::Elsewhere(backend)) => Some(backend),
+            (_, Place::Default) => defaults.backend,
+        }
     }
 }
 
@@ -298,6 +313,7 @@ fn check_cost(cost: &Cost, quota: Quota) -> Result<(), ConfigError> {
     // What is wrong with the quota itself is told where it is compiled.
     let Ok((_, _, limit)) = quota.checked() else { return Ok(()) };
     match cost.fixed() {
+        Some(0) => Err(ConfigError::new("cost", 0, "a rule that costs nothing limits nobody")),
         Some(cost) if cost > limit => Err(ConfigError::new(
             "cost",
             cost,
@@ -338,6 +354,17 @@ fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
         Counting::Shared(SharedLimiter::Unkeyed(limiter)) => limiter.quota(),
     };
     check_cost(&rule.cost, quota)?;
+    if let Some(keys) = rule.max_keys {
+        let reason = match (&rule.counting, &rule.key, keys) {
+            (Counting::Shared(_), ..) => "the limiter keeps the keys; set it where that is built",
+            (_, None, _) => "the rule has no key",
+            (_, _, 0) => "must be at least 1",
+            _ => "",
+        };
+        if !reason.is_empty() {
+            return Err(ConfigError::new("max_keys", keys, reason));
+        }
+    }
     match (&rule.key, rule.missing) {
         (Some(key), missing) => {
             key.validate()?;
@@ -393,7 +420,7 @@ fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
                 "a limiter that is shared has one quota; relax a rule of its own instead",
             ));
         }
-        if rule.backend.is_some() {
+        if !matches!(rule.place, Place::Default) {
             return Err(ConfigError::new(
                 "backend",
                 "set",
@@ -426,10 +453,8 @@ impl Planned {
                 (Count::Local(limiter.shared.counter), limiter.hasher)
             }
             Counting::Own(algorithm) => {
-                let spec =
-                    spec(&rule.name, algorithm, &factors, &rule.key, rule.max_keys, defaults)?;
-                let backend = rule.backend.as_ref().or(defaults.backend);
-                let count = match backend {
+                let spec = spec(&rule, algorithm, &factors, defaults)?;
+                let count = match rule.elsewhere(defaults) {
                     None => Count::Local(Arc::new(Counter::new(&spec)?)),
                     Some(backend) => {
                         let id = backend.register(&spec)?;
@@ -463,6 +488,17 @@ impl Planned {
         })
     }
 
+    pub(crate) fn wants_peer(&self) -> bool {
+        self.matcher.as_ref().is_some_and(Match::wants_peer)
+            || self.key.as_ref().is_some_and(KeyBy::wants_peer)
+    }
+
+    /// Whether the peer address matters and the request has none.
+    pub(crate) fn lacks_peer(&self, head: &Head<'_>) -> bool {
+        self.matcher.as_ref().is_some_and(|matcher| matcher.lacks_peer(head))
+            || self.key.as_ref().is_some_and(|key| key.lacks_peer(head))
+    }
+
     pub(crate) fn wants_route(&self) -> bool {
         self.matcher.as_ref().is_some_and(Match::wants_route)
             || self.key.as_ref().is_some_and(KeyBy::wants_route)
@@ -470,21 +506,24 @@ impl Planned {
 }
 
 fn spec(
-    name: &Arc<str>,
+    rule: &Rule,
     algorithm: Algorithm,
     factors: &[u64],
-    key: &Option<KeyBy>,
-    max_keys: u64,
     defaults: &Defaults<'_>,
 ) -> Result<LimiterSpec, ConfigError> {
     let quotas = factors.iter().map(|factor| algorithm.quota().relaxed(*factor));
+    let quotas = quotas.collect::<Result<Vec<_>, _>>()?;
+    // A backend of one's own may count more than the one here; this much holds for all.
+    for quota in &quotas {
+        quota.checked()?;
+    }
     Ok(LimiterSpec {
-        name: Arc::clone(name),
+        name: Arc::clone(&rule.name),
         algorithm,
-        quotas: quotas.collect::<Result<_, _>>()?,
+        quotas,
         factors: factors.to_vec(),
-        keyed: key.is_some(),
-        max_keys,
+        keyed: rule.key.is_some(),
+        max_keys: rule.max_keys.unwrap_or(DEFAULT_MAX_KEYS),
         utc_at_zero: defaults.time.utc_at_zero(),
         now: defaults.time.now(),
         replaces: None,

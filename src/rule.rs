@@ -1,13 +1,13 @@
 //! [`Rule`]: a named algorithm, counted per key, for the requests it applies to.
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use http::StatusCode;
 
 use crate::{
     Algorithm, KeyedLimiter, Limiter, RejectionPolicy,
-    backend::Backend,
-    limiter::DEFAULT_MAX_KEYS,
+    backend::{Backend, Local},
+    clock::Time,
     request::{
         cost::Cost,
         head::Head,
@@ -54,8 +54,19 @@ pub struct Rule {
     pub(crate) status: StatusCode,
     pub(crate) policy: Option<RejectionPolicy>,
     pub(crate) spread: Option<bool>,
-    pub(crate) max_keys: u64,
-    pub(crate) backend: Option<Arc<dyn Backend>>,
+    pub(crate) max_keys: Option<u64>,
+    pub(crate) place: Place,
+}
+
+/// Where a rule counts.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// As the layer says.
+    Default,
+    /// In this process.
+    Here,
+    /// On a backend that is not this process's own.
+    Elsewhere(Arc<dyn Backend>),
 }
 
 /// What a rule counts with.
@@ -123,9 +134,11 @@ impl Rule {
     }
 
     /// A rule that counts with a limiter others hold too: another layer, a client, a job. It has the
-    /// limiter's name. The layer must use the limiter's clock, or `build` says so.
+    /// limiter's name. The layer uses the limiter's clock, unless it is given
+    /// another: then `build` says so.
     ///
-    /// A rule with a key needs a [`KeyedLimiter`], a rule without one a [`Limiter`].
+    /// A rule with a key needs a [`KeyedLimiter`], a rule without one a [`Limiter`]. Rules on one keyed limiter
+    /// should have one kind of key: a user and a tenant of the same name are one key to it.
     ///
     /// ```
     /// use tower_sluice::{RateLimitLayer, Rule, TokenBucket};
@@ -145,6 +158,15 @@ impl Rule {
         Self::counted(Arc::clone(name), Counting::Shared(limiter))
     }
 
+    /// The clock of the limiter it shares.
+    pub(crate) fn clock(&self) -> Option<&Time> {
+        match &self.counting {
+            Counting::Own(_) => None,
+            Counting::Shared(SharedLimiter::Keyed(limiter)) => Some(&limiter.time),
+            Counting::Shared(SharedLimiter::Unkeyed(limiter)) => Some(&limiter.time),
+        }
+    }
+
     fn counted(name: Arc<str>, counting: Counting) -> Self {
         Self {
             name,
@@ -156,8 +178,8 @@ impl Rule {
             status: StatusCode::TOO_MANY_REQUESTS,
             policy: None,
             spread: None,
-            max_keys: DEFAULT_MAX_KEYS,
-            backend: None,
+            max_keys: None,
+            place: Place::Default,
         }
     }
 
@@ -226,14 +248,23 @@ impl Rule {
     /// Sets how many keys are kept at most, at 32 bytes each for every quota the key may have (see
     /// `relaxed`). Default: 131,072. When all are live, newcomers share overflow buckets and SL-KEYS says so.
     pub fn max_keys(mut self, keys: u64) -> Self {
-        self.max_keys = keys;
+        self.max_keys = Some(keys);
         self
     }
 
     /// Counts on another backend. Default: the layer's, which is in this process.
+    ///
+    /// [`Local`](crate::backend::Local) is this process, whatever the layer's backend is.
     pub fn backend(mut self, backend: impl Backend) -> Self {
-        self.backend = Some(Arc::new(backend));
+        self.place = Place::of(backend);
         self
+    }
+}
+
+impl Place {
+    pub(crate) fn of<B: Backend>(backend: B) -> Self {
+        let any: &dyn Any = &backend;
+        if any.is::<Local>() { Self::Here } else { Self::Elsewhere(Arc::new(backend)) }
     }
 }
 

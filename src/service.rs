@@ -130,9 +130,10 @@ impl<S: Clone, M> RateLimit<S, M> {
                 self.release_readiness();
                 ResponseFuture::refuse(Arc::clone(&self.core), refused)
             }
-            Judged::Later(outcome) => {
+            Judged::Later(outcome, unmatched) => {
                 let inner = self.release_readiness();
-                ResponseFuture::later(outcome, inner, request, Arc::clone(&self.core))
+                let core = Arc::clone(&self.core);
+                ResponseFuture::later(outcome, unmatched, inner, request, core)
             }
         }
     }

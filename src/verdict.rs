@@ -13,6 +13,7 @@ use crate::{
     core::Core,
     decision::RuleDecision,
     event::{self, Admitted, Fault, Finished, Reason, Rejected},
+    plan::Planned,
     request::key::{RouteState, has_forwarding_header, route_state},
     response::{Refusal, problem, retry_after},
 };
@@ -20,8 +21,12 @@ use crate::{
 /// What the service does with a request, now or once it is known.
 pub(crate) enum Judged {
     Now(Verdict),
-    Later(BoxFuture<'static, Outcome>),
+    Later(BoxFuture<'static, Outcome>, Unmatched),
 }
+
+/// Whether a rule wants the route and no route matched, in a layer that still looks for faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unmatched(bool);
 
 /// What the service does with a request.
 pub(crate) enum Verdict {
@@ -133,13 +138,18 @@ impl Core {
                 Verdict::Pass(None) => None,
                 verdict => Some(Judged::Now(verdict)),
             },
-            Decided::Later(outcome) => Some(Judged::Later(outcome)),
+            Decided::Later(outcome) => Some(Judged::Later(outcome, Unmatched(unmatched))),
         }
     }
 
     /// Judges a request whose outcome has come.
-    pub(crate) fn judge_late(self: &Arc<Self>, head: &Head<'_>, outcome: Outcome) -> Verdict {
-        self.conclude(head, outcome, self.time.now(), false)
+    pub(crate) fn judge_late(
+        self: &Arc<Self>,
+        head: &Head<'_>,
+        outcome: Outcome,
+        unmatched: Unmatched,
+    ) -> Verdict {
+        self.conclude(head, outcome, self.time.now(), unmatched.0)
     }
 
     /// Whether more than the verdict of rules in this process is wanted.
@@ -157,20 +167,29 @@ impl Core {
     /// nothing matched.
     #[cold]
     fn look_at(&self, head: &Head<'_>) -> bool {
+        self.watch.grow();
+        let rule = |wants: &dyn Fn(&Planned) -> bool| {
+            self.plan.rules.iter().find(|rule| wants(rule)).map(|rule| &rule.name)
+        };
         if self.wants_peer {
-            let mut keys = self.plan.rules.iter().filter_map(|rule| rule.key.as_ref());
-            if keys.any(|key| key.lacks_peer(head)) {
-                self.watch.raise(Fault::Peer, None);
+            let lacks = |rule: &Planned| rule.lacks_peer(head);
+            let exempt = self.exempt.iter().any(|exempt| exempt.lacks_peer(head));
+            if let Some(name) = rule(&lacks) {
+                self.watch.raise_once(Fault::Peer, Some(name));
+            } else if exempt {
+                self.watch.raise_once(Fault::Peer, None);
             }
             if !self.knows_proxy && has_forwarding_header(head) {
-                self.watch.raise(Fault::Proxy, None);
+                self.watch.raise_once(Fault::Proxy, rule(&Planned::wants_peer));
             }
         }
         if self.wants_route {
             match route_state(head) {
                 RouteState::Matched => {}
                 RouteState::Unmatched => return !self.watch.is_done(Fault::Route),
-                RouteState::Outside => self.watch.raise(Fault::Route, None),
+                RouteState::Outside => {
+                    self.watch.raise_once(Fault::Route, rule(&Planned::wants_route));
+                }
             }
         }
         false
@@ -181,7 +200,7 @@ impl Core {
     pub(crate) fn mark(self: &Arc<Self>, extensions: &mut Extensions) {
         let id = Arc::as_ptr(self).addr();
         match extensions.get_mut::<Passed>() {
-            Some(passed) if passed.0.contains(&id) => self.watch.raise(Fault::Twice, None),
+            Some(passed) if passed.0.contains(&id) => self.watch.raise_once(Fault::Twice, None),
             Some(passed) => passed.0.push(id),
             None => {
                 extensions.insert(Passed(smallvec::smallvec![id]));
@@ -335,7 +354,9 @@ impl Escort {
     pub(crate) fn answered<R>(self, response: &mut Response<R>) -> Option<Farewell> {
         let Self { mut farewell, decisions, unmatched, bodiless } = self;
         if unmatched && response.status() != StatusCode::NOT_FOUND {
-            farewell.core.watch.raise(Fault::Route, None);
+            let core = &farewell.core;
+            let rule = core.plan.rules.iter().find(|rule| rule.wants_route());
+            core.watch.raise_once(Fault::Route, rule.map(|rule| &rule.name));
         }
         farewell.status = response.status().as_u16();
         if bodiless {

@@ -47,13 +47,15 @@ impl KeyWatch {
         if self.shared == Some(hash) {
             return self.missed();
         }
-        if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let first = self.first.load(Ordering::Relaxed);
+        if first == 0 {
             self.since.store(now.get(), Ordering::Relaxed);
             self.first.store(hash, Ordering::Relaxed);
             return None;
         }
         let elapsed = now.get().saturating_sub(self.since.load(Ordering::Relaxed));
-        if self.first.load(Ordering::Relaxed) != hash {
+        if first != hash {
             self.settled.store(true, Ordering::Relaxed);
         } else if elapsed >= ONE_KEY_NANOS
             && self.requests.load(Ordering::Relaxed) >= ONE_KEY_REQUESTS

@@ -42,22 +42,31 @@ impl Watch {
         !self.observers.is_empty()
     }
 
-    /// Whether this request is one of the first thousand; counts it.
+    /// Whether the next request is one of the first thousand that are not exempt.
     #[inline]
     pub(crate) fn is_young(&self) -> bool {
         // Relaxed: a few requests more or less are looked at.
         self.seen.load(Ordering::Relaxed) < YOUTH
-            && self.seen.fetch_add(1, Ordering::Relaxed) < YOUTH
     }
 
-    /// Tells of a fault: of the layer as a whole the first time, of a rule whenever its watch says so,
-    /// which is once.
+    /// Counts one of them.
+    pub(crate) fn grow(&self) {
+        self.seen.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells of a fault of the whole layer, the first time; `rule` is the first it concerns.
+    #[cold]
+    pub(crate) fn raise_once(&self, fault: Fault, rule: Option<&Arc<str>>) {
+        // Relaxed: whose bit it was first is all that matters.
+        if self.done.fetch_or(fault.bit(), Ordering::Relaxed) & fault.bit() == 0 {
+            self.raise(fault, rule);
+        }
+    }
+
+    /// Tells of a fault, unless it is silenced; the caller tells it once.
     #[cold]
     pub(crate) fn raise(&self, fault: Fault, rule: Option<&Arc<str>>) {
-        let told = rule.is_none()
-            // Relaxed: whose bit it was first is all that matters.
-            && self.done.fetch_or(fault.bit(), Ordering::Relaxed) & fault.bit() != 0;
-        if told || self.silenced & fault.bit() != 0 {
+        if self.silenced & fault.bit() != 0 {
             return;
         }
         let fault = SetupFault { fault, rule: rule.cloned() };

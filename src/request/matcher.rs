@@ -20,7 +20,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use http::{
     HeaderName, Method,
-    header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN},
+    header::{ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, ORIGIN},
 };
 
 #[cfg(feature = "axum")]
@@ -217,7 +217,7 @@ impl Match {
     }
 
     /// Whether the request is concerned; `None` where a path pattern would have to decide and the
-    /// layer stands around the router.
+    /// layer stands around the router, or a network and there is no peer address.
     ///
     /// A rule takes `None` for yes, so that a limit which cannot tell does not vanish. What takes
     /// requests *out* of limits has to take it for no.
@@ -231,9 +231,8 @@ impl Match {
                     .get(&pair.0)
                     .is_some_and(|value| value.as_bytes().trim_ascii() == &*pair.1),
             ),
-            Kind::Network(networks) => {
-                Some(peer(head).is_some_and(|address| networks.0.contain(address)))
-            }
+            // Without a peer nobody can tell.
+            Kind::Network(networks) => peer(head).map(|address| networks.0.contain(address)),
             Kind::Custom(matcher) => Some(matcher.matches(head)),
             // Kleene's logic: what one side settles, the other need not know.
             Kind::And(both) => match both.0.decide(head) {
@@ -256,6 +255,21 @@ impl Match {
         match &self.kind {
             Kind::Invalid(error) => Err((**error).clone()),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether this is about the peer address, and the request has none.
+    pub(crate) fn lacks_peer(&self, head: &Head<'_>) -> bool {
+        self.wants_peer() && peer(head).is_none()
+    }
+
+    /// Whether the peer address matters.
+    pub(crate) fn wants_peer(&self) -> bool {
+        match &self.kind {
+            Kind::Network(_) => true,
+            Kind::And(both) | Kind::Or(both) => both.0.wants_peer() || both.1.wants_peer(),
+            Kind::Not(inner) => inner.wants_peer(),
+            _ => false,
         }
     }
 
@@ -393,7 +407,11 @@ fn is_preflight(head: &Head<'_>) -> bool {
 
 /// Whether this is a health check of gRPC.
 fn is_grpc_health(head: &Head<'_>) -> bool {
-    head.path().starts_with("/grpc.health.v1.Health/")
+    matches!(head.path(), "/grpc.health.v1.Health/Check" | "/grpc.health.v1.Health/Watch")
+        && head
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
 #[cfg(test)]
@@ -414,7 +432,9 @@ mod tests {
         assert!(!matches(&request, header("x-kind", "other")), "the first line counts");
         assert!(!matches(&request, header("x-none", "")));
         let local = network(["10.0.0.0/8", "::1"]);
-        assert!(!matches(&request, local.clone()), "no peer is in no network");
+        assert_eq!(local.decide(&Head::of(&request)), None, "without a peer nobody can tell");
+        assert_eq!(local.clone().not().decide(&Head::of(&request)), None);
+        assert!(local.lacks_peer(&Head::of(&request)));
         request.extensions_mut().insert(SocketAddr::from(([10, 1, 1, 1], 1)));
         assert!(matches(&request, local.clone()));
         assert!(!matches(&request, local.clone().not()));
@@ -449,9 +469,13 @@ mod tests {
         *request.method_mut() = Method::GET;
         assert!(!is_exempt_by_default(&Head::of(&request)));
         *request.method_mut() = Method::POST;
+        assert!(!is_exempt_by_default(&Head::of(&request)), "not of gRPC");
+        request.headers_mut().insert(CONTENT_TYPE, "application/grpc+proto".parse().unwrap());
         assert!(is_exempt_by_default(&Head::of(&request)));
-        *request.uri_mut() = "/health".parse().unwrap();
-        assert!(!is_exempt_by_default(&Head::of(&request)));
+        for path in ["/health", "/grpc.health.v1.Health/Login", "/grpc.health.v1.Health/../x"] {
+            *request.uri_mut() = path.parse().unwrap();
+            assert!(!is_exempt_by_default(&Head::of(&request)), "{path}");
+        }
     }
 
     #[cfg(feature = "axum")]

@@ -1,6 +1,6 @@
 //! Whatever a caller sends gets a decision: never a panic, and never an error of ours.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
 use http::{HeaderValue, Request, Response, header};
@@ -133,8 +133,8 @@ async fn absurd_costs_are_never_and_spend_nothing() {
         vec![window().key(key::client_ip().relaxed(1 << 20))],
         vec![bucket().key(key::client_ip()), window(), wide()],
         // Those of this process hold while the other backend is asked.
-        vec![wide(), bucket().backend(Local::new())],
-        vec![window().backend(Local::new()), aligned(), wide()],
+        vec![wide(), bucket().backend(Arc::new(Local::new()))],
+        vec![window().backend(Arc::new(Local::new())), aligned(), wide()],
     ];
     for rules in sets {
         let names = format!("{rules:?}");

@@ -70,8 +70,11 @@ fn rules_on_limiters_must_fit_them() {
 #[test]
 fn rules_on_limiters_must_read_their_clock() {
     let clock = ManualClock::new();
-    // The layer's own clock is another, or another of its kind.
-    assert_refused(Rule::on(limiter(&clock)), "clock", "FastClock");
+    // Where the layer has none, the limiter brings it; but a second limiter may have another.
+    assert!(RateLimitLayer::builder().rule(Rule::on(limiter(&clock))).build().is_ok());
+    let other = TokenBucket::per_second(10).limiter().name("other").build().unwrap();
+    let two = RateLimitLayer::builder().rule(Rule::on(limiter(&clock))).rule(Rule::on(other));
+    assert_names(&two.build().unwrap_err(), "other", "clock", "ManualClock");
     for (builder, value) in [
         (RateLimitLayer::builder().clock(ManualClock::new()), "ManualClock"),
         (RateLimitLayer::builder().clock(StdClock), "StdClock"),

@@ -73,7 +73,7 @@ fn faults_are_tracing_warnings() {
         fields.sort();
         fields
     };
-    let expected = [text(Fault::Peer, ""), text(Fault::Keys, "rule \"user\": ")];
+    let expected = [text(Fault::Peer, "rule \"user\": "), text(Fault::Keys, "rule \"user\": ")];
     assert_eq!(told.len(), expected.len(), "{told:?}");
     for ((level, target, fields), expected) in told.into_iter().zip(expected) {
         assert_eq!((level, &*target), (Level::WARN, "tower_sluice"));

@@ -1,5 +1,7 @@
 //! Several rules: all or nothing, one request after another and with the steps of several interleaved.
 
+use std::sync::Arc;
+
 use proptest::{collection::vec, prelude::*, sample::Index};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
@@ -32,7 +34,7 @@ proptest! {
         let clock = clock(built, utc);
         let mut builder = RateLimitLayer::builder().clock(clock.clone());
         if elsewhere {
-            builder = builder.backend(Local::new());
+            builder = builder.backend(Arc::new(Local::new()));
         }
         if exposed {
             builder = builder.expose_rejection();
@@ -138,7 +140,8 @@ fn interleave(
     turns: &[Turn],
 ) -> Result<(), TestCaseError> {
     let (clock, backend) = (clock(built, utc), Local::new());
-    let mut builder = RateLimitLayer::builder().clock(clock.clone()).backend(backend.clone());
+    let mut builder =
+        RateLimitLayer::builder().clock(clock.clone()).backend(Arc::new(backend.clone()));
     for (exact, name) in exacts.iter().zip(NAMES) {
         builder = builder.rule(Rule::new(name, exact.algorithm));
     }

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     future::{Ready, ready},
     pin::pin,
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -65,21 +66,21 @@ pub(crate) fn all(
 ) -> Vec<Box<dyn Subject>> {
     let layers = || RateLimitLayer::builder().clock(clock.clone());
     let rule = || {
-        let rule = Rule::new("rule", algorithm).spread(false).max_keys(max_keys).cost_fn(|head| {
+        let rule = Rule::new("rule", algorithm).spread(false).cost_fn(|head| {
             head.header_str("x-cost").and_then(|cost| cost.parse().ok()).unwrap_or(1)
         });
         match keys {
             Keys::One => rule,
-            Keys::Many => rule.key(key::header("x-key")).missing(Missing::Skip),
+            Keys::Many => rule.key(key::header("x-key")).missing(Missing::Skip).max_keys(max_keys),
         }
     };
     let build = |builder: RateLimitLayerBuilder| builder.build().unwrap();
     let plain = build(layers().rule(rule()));
     let exposed = build(layers().rule(rule()).expose_decision().expose_rejection());
     // A second rule that always passes, so that the decision is over all rules.
-    let beside = Rule::new("beside", TokenBucket::per_second(1_000_000_000).burst(1 << 40)).cost(0);
+    let beside = Rule::new("beside", TokenBucket::per_second(1)).cost_fn(|_| 0);
     let two = build(layers().rule(beside).rule(rule()));
-    let elsewhere = build(layers().rule(rule()).backend(Local::new()));
+    let elsewhere = build(layers().rule(rule()).backend(Arc::new(Local::new())));
     let limiter: Box<dyn Subject> = match keys {
         Keys::One => Box::new(limiter(algorithm, clock)),
         Keys::Many => Box::new(keyed_limiter(algorithm, max_keys, clock)),

@@ -1,5 +1,7 @@
 //! Undo is never a gift: what is undone is as if it had never come, or as if it had stayed.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*, sample::Index};
@@ -96,9 +98,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// A limiter on a `Local`; a layer registers it, which is how specs are made.
 fn registered(backend: &Local, exact: Exact, keyed: bool, clock: &ManualClock, max_keys: u64) {
-    let rule = Rule::new("rule", exact.algorithm).max_keys(max_keys);
-    let rule = if keyed { rule.key(key::header("x-key")).missing(Missing::Skip) } else { rule };
-    let layer = RateLimitLayer::builder().clock(clock.clone()).backend(backend.clone()).rule(rule);
+    let mut rule = Rule::new("rule", exact.algorithm);
+    if keyed {
+        rule = rule.key(key::header("x-key")).missing(Missing::Skip).max_keys(max_keys);
+    }
+    let layer = RateLimitLayer::builder()
+        .clock(clock.clone())
+        .backend(Arc::new(backend.clone()))
+        .rule(rule);
     let _ = layer.build().unwrap();
 }
 

@@ -111,12 +111,23 @@ pub(super) struct Bytes {
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Tags: addresses, unresolved clients behind an address, and requests without a peer are apart.
-const KNOWN_V4: u8 = b'4';
-const KNOWN_V6: u8 = b'6';
-const UNRESOLVED_V4: u8 = b'u';
-const UNRESOLVED_V6: u8 = b'v';
-const UNCONNECTED: u8 = b'?';
+/// Tags: addresses, unresolved clients behind an address, and requests without a peer are apart. None may
+/// stand in a header, so that no header's value reads as an address.
+const KNOWN_V4: u8 = 1;
+const KNOWN_V6: u8 = 2;
+const UNRESOLVED_V4: u8 = 3;
+const UNRESOLVED_V6: u8 = 4;
+const UNCONNECTED: u8 = 5;
+
+/// Whether these bytes are a client's key.
+pub(super) fn is_client(bytes: &[u8]) -> bool {
+    matches!(
+        (bytes.first(), bytes.len()),
+        (Some(&(KNOWN_V4 | UNRESOLVED_V4)), 5)
+            | (Some(&(KNOWN_V6 | UNRESOLVED_V6)), 9 | 17)
+            | (Some(&UNCONNECTED), 1)
+    )
+}
 
 impl ClientIp {
     pub(super) fn new() -> Self {

@@ -210,7 +210,7 @@ fn known_unresolved_and_unconnected_are_apart() {
     let unconnected = settings.bytes(&Head::of(&unconnected));
     assert_ne!(known.as_bytes(), unresolved.as_slice());
     assert_eq!(known.as_bytes()[1..], unresolved.as_slice()[1..]);
-    assert_eq!(unconnected.as_slice(), b"?");
+    assert_eq!(unconnected.as_slice(), [UNCONNECTED]);
     let direct = request(Some("::ffff:10.0.0.1"), XFF, &[]);
     assert_eq!(ClientIp::new().bytes(&Head::of(&direct)).as_slice(), known.as_bytes());
 }
@@ -221,7 +221,7 @@ fn prefixes_cut_ipv6_alone() {
     for (bits, len) in [(32, 9), (48, 9), (64, 9), (65, 17), (128, 17)] {
         let settings = ClientIp::new().ipv6_prefix(bits);
         assert_eq!(settings.key_of(one).as_bytes().len(), len);
-        assert_eq!(settings.key_of("192.0.2.1".parse().unwrap()).as_bytes(), b"4\xc0\x00\x02\x01");
+        assert_eq!(settings.key_of("192.0.2.1".parse().unwrap()).as_bytes(), [1, 192, 0, 2, 1]);
     }
     let exact = ClientIp::new().ipv6_prefix(128);
     assert_ne!(exact.key_of(one), exact.key_of("2001:db8:1:2:3:4:5:7".parse().unwrap()));

@@ -214,11 +214,12 @@ pub fn header(name: impl AsRef<str>) -> KeyBy {
 /// ```
 pub fn cookie(name: impl AsRef<str>) -> KeyBy {
     let name = name.as_ref();
-    if name.trim().is_empty() {
+    let strange = |c: char| c.is_whitespace() || c.is_control() || "=;,\"".contains(c);
+    if name.is_empty() || name.contains(strange) {
         return KeyBy::invalid(ConfigError::new(
             "key.cookie",
             format_args!("{name:?}"),
-            "a cookie has a name",
+            "is no name of a cookie, so that no request would have it",
         ));
     }
     KeyBy::cookie(name)

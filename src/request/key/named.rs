@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{KeyBy, by::Kind};
+use super::{KeyBy, by::Kind, client_ip::is_client};
 use crate::Key;
 
 impl KeyBy {
@@ -33,6 +33,29 @@ impl KeyBy {
             Kind::Relaxed(key, _) => key.parts_of(alternative),
             Kind::Invalid(_) => None,
             _ => (alternative == 0).then_some(1),
+        }
+    }
+
+    /// Whether the nth alternative can yield these parts, as far as that shows.
+    pub(crate) fn admits(&self, alternative: u8, parts: &[Key<'_>]) -> bool {
+        match &self.kind {
+            Kind::Or(keys) => {
+                let mut rest = alternative;
+                for key in keys.iter() {
+                    match rest.checked_sub(key.alternatives()) {
+                        Some(less) => rest = less,
+                        None => return key.admits(rest, parts),
+                    }
+                }
+                false
+            }
+            Kind::Relaxed(key, _) => key.admits(alternative, parts),
+            // An address is told by `RuleKey::address`, or made by `ClientIp::key_of`.
+            Kind::ClientIp(_) => parts.iter().all(|part| is_client(part.as_bytes())),
+            _ => {
+                self.parts_of(alternative) == Some(parts.len())
+                    && (self.is_total() || parts.iter().any(|part| !part.is_empty()))
+            }
         }
     }
 
