@@ -97,12 +97,8 @@ where
     }
 
     #[inline]
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let young = self.core.watch.is_young();
-        if young {
-            self.core.mark(request.extensions_mut());
-        }
-        match self.core.judge(&Head::of(&request), young) {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        match self.core.judge(&Head::of(&request)) {
             None => ResponseFuture::forward(self.inner.call(request), None),
             Some(judged) => self.call_rare(request, judged),
         }
@@ -118,6 +114,13 @@ impl<S: Clone, M> RateLimit<S, M> {
         S: Service<Request<B>>,
     {
         match judged {
+            Judged::Not => {
+                self.core.mark(request.extensions_mut());
+                match self.core.judge_young(&Head::of(&request)) {
+                    None => ResponseFuture::forward(self.inner.call(request), None),
+                    Some(judged) => self.call_rare(request, judged),
+                }
+            }
             Judged::Now(Verdict::Pass(escort)) => {
                 if let Some(decisions) =
                     escort.as_ref().and_then(|escort| escort.decisions.as_ref())

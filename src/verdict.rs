@@ -20,6 +20,8 @@ use crate::{
 
 /// What the service does with a request, now or once it is known.
 pub(crate) enum Judged {
+    /// Not yet: it is one of the first requests, which are looked at more closely.
+    Not,
     Now(Verdict),
     Later(BoxFuture<'static, Outcome>, Unmatched),
 }
@@ -102,27 +104,49 @@ impl Core {
     /// Judges a request; `None` where it is to be forwarded and nothing else. Apart from the body, nothing
     /// here depends on the inner service.
     #[inline]
-    pub(crate) fn judge(self: &Arc<Self>, head: &Head<'_>, young: bool) -> Option<Judged> {
+    pub(crate) fn judge(self: &Arc<Self>, head: &Head<'_>) -> Option<Judged> {
+        if self.watch.is_young() {
+            return Some(Judged::Not);
+        }
         if self.is_exempt(head) {
             self.exempted();
             return None;
         }
-        let unmatched = young && self.look_at(head);
+        let now = self.time.now();
+        if self.is_careful() {
+            return self.judge_carefully(head, now, false);
+        }
+        let refused = self.decide_here(head, now)?;
+        Some(Judged::Now(self.conclude(head, refused, now, false)))
+    }
+
+    /// Judges one of the first requests, which are looked at more closely.
+    pub(crate) fn judge_young(self: &Arc<Self>, head: &Head<'_>) -> Option<Judged> {
+        if self.is_exempt(head) {
+            self.exempted();
+            return None;
+        }
+        let unmatched = self.look_at(head);
         let now = self.time.now();
         if self.is_careful() {
             return self.judge_carefully(head, now, unmatched);
         }
-        let refused = match &*self.plan.rules {
-            [rule] => self.decide_one(rule, head, now),
-            _ => self.decide_several(head, now),
-        };
-        match refused {
+        match self.decide_here(head, now) {
             None if !unmatched => None,
             None => {
                 let escort = self.escort(head, now, None, unmatched);
                 Some(Judged::Now(Verdict::Pass(Some(escort))))
             }
             Some(outcome) => Some(Judged::Now(self.conclude(head, outcome, now, unmatched))),
+        }
+    }
+
+    /// Decides where all rules count in this process and nobody wants to know more; `None` for a pass.
+    #[inline]
+    fn decide_here(&self, head: &Head<'_>, now: Nanos) -> Option<Outcome> {
+        match &*self.plan.rules {
+            [rule] => self.decide_one(rule, head, now),
+            _ => self.decide_several(head, now),
         }
     }
 
