@@ -20,6 +20,8 @@ pub(crate) struct Core {
     pub(crate) random: RandomState,
     pub(crate) exempt: Box<[Match]>,
     pub(crate) exempt_by_default: bool,
+    /// Whether there is nothing but rules of this process: nobody is told, nothing more is exempt.
+    pub(crate) is_plain: bool,
     pub(crate) expose_decision: bool,
     pub(crate) expose_rejection: bool,
     /// Whether a rule wants the route or the peer: what the first requests are looked at for.
@@ -36,8 +38,12 @@ impl Core {
     }
 
     #[inline]
+    pub(crate) fn is_exempt_by_default(&self, head: &Head<'_>) -> bool {
+        self.exempt_by_default && matcher::is_exempt_by_default(head)
+    }
+
     pub(crate) fn is_exempt(&self, head: &Head<'_>) -> bool {
-        (self.exempt_by_default && matcher::is_exempt_by_default(head))
+        self.is_exempt_by_default(head)
             || self.exempt.iter().any(|exempt| exempt.decide(head) == Some(true))
     }
 }

@@ -102,11 +102,31 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
+        // Before anything is looked at, so that the response is written straight to where it is wanted.
+        if let StateProj::Forward { inner, escort: None } = this.state.as_mut().project() {
+            return inner.poll(cx).map_ok(|response| response.map(|body| M::theirs(body, None)));
+        }
+        this.state.poll_rare::<R, M>(cx)
+    }
+}
+
+impl<S, B> State<S, B>
+where
+    S: Service<Request<B>>,
+{
+    /// All but an inner future with nothing to add to its answer.
+    #[inline(never)]
+    fn poll_rare<R, M>(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Answer<M, R, S::Error>>
+    where
+        S: Service<Request<B>, Response = Response<R>>,
+        R: AnyBody,
+        M: BodyMode,
+    {
         loop {
-            let next = match this.state.as_mut().project() {
-                StateProj::Forward { inner, escort: None } => {
-                    return inner.poll(cx).map_ok(|response| response.map(|b| M::theirs(b, None)));
-                }
+            let next = match self.as_mut().project() {
                 StateProj::Forward { inner, escort } => {
                     let answer = ready!(inner.poll(cx));
                     return Poll::Ready(see_off::<R, M, S::Error>(answer, escort.take()));
@@ -115,14 +135,13 @@ where
                     // Taken when the request moves on; a future that is polled after that is misused.
                     let Some(waiting) = late else { return Poll::Pending };
                     match ready!(waiting.poll(cx))? {
-                        Verdict::Refuse(refused) => State::Refuse {
-                            core: Arc::clone(&waiting.core),
-                            refused: Some(refused),
-                        },
+                        Verdict::Refuse(refused) => {
+                            Self::Refuse { core: Arc::clone(&waiting.core), refused: Some(refused) }
+                        }
                         Verdict::Pass(escort) => {
                             let Some(late) = late.take() else { return Poll::Pending };
                             let Late { mut inner, request, .. } = *late;
-                            State::Forward { inner: inner.call(request), escort }
+                            Self::Forward { inner: inner.call(request), escort }
                         }
                     }
                 }
@@ -131,16 +150,19 @@ where
                     return Poll::Ready(Ok(refused.into_response(core).map(M::ours)));
                 }
             };
-            this.state.set(next);
+            self.set(next);
         }
     }
 }
+
+/// What the future resolves to.
+type Answer<M, R, E> = Result<Response<<M as BodyMode>::Out<R>>, E>;
 
 #[cold]
 fn see_off<R: AnyBody, M: BodyMode, E>(
     answer: Result<Response<R>, E>,
     escort: Option<Box<Escort>>,
-) -> Result<Response<M::Out<R>>, E> {
+) -> Answer<M, R, E> {
     match answer {
         Ok(mut response) => {
             let farewell = escort.and_then(|escort| escort.answered(&mut response));

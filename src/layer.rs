@@ -259,6 +259,10 @@ impl RateLimitLayerBuilder {
         Ok(RateLimitLayer {
             core: Arc::new(Core {
                 wants_peer,
+                is_plain: !plan.has_remote
+                    && !self.expose_decision
+                    && self.exempt.is_empty()
+                    && self.observers.is_empty(),
                 knows_proxy: keys().any(|key| key.proxy_configured()),
                 wants_route,
                 plan,

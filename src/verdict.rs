@@ -108,25 +108,29 @@ impl Core {
         if self.watch.is_young() {
             return Some(Judged::Not);
         }
-        if self.is_exempt(head) {
-            self.exempted();
+        if !self.is_plain {
+            return self.judge_any(head, false);
+        }
+        if self.is_exempt_by_default(head) {
             return None;
         }
         let now = self.time.now();
-        if self.is_careful() {
-            return self.judge_carefully(head, now, false);
-        }
         let refused = self.decide_here(head, now)?;
         Some(Judged::Now(self.conclude(head, refused, now, false)))
     }
 
     /// Judges one of the first requests, which are looked at more closely.
     pub(crate) fn judge_young(self: &Arc<Self>, head: &Head<'_>) -> Option<Judged> {
+        self.judge_any(head, true)
+    }
+
+    #[inline(never)]
+    fn judge_any(self: &Arc<Self>, head: &Head<'_>, young: bool) -> Option<Judged> {
         if self.is_exempt(head) {
             self.exempted();
             return None;
         }
-        let unmatched = self.look_at(head);
+        let unmatched = young && self.look_at(head);
         let now = self.time.now();
         if self.is_careful() {
             return self.judge_carefully(head, now, unmatched);

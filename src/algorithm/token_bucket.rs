@@ -239,6 +239,11 @@ impl Machine {
     #[inline]
     fn around(&self, now: Nanos) -> (u64, u64) {
         let scaled = self.scaled(now);
+        if self.scale == SHIFT {
+            // By far the most quotas: nothing to divide by, so nothing is rounded.
+            let units = u64::try_from(scaled).unwrap_or(u64::MAX);
+            return (units, units);
+        }
         let (units, is_whole) = match self.shift() {
             Some(shift) => (scaled >> shift, scaled as u64 & ((1 << shift) - 1) == 0),
             None => {
@@ -300,9 +305,9 @@ impl Machine {
     fn units(&self, permits: u64) -> u64 {
         // Far above any capacity, and two of them do not overflow.
         const NEVER: u64 = 1 << 62;
-        match permits.checked_mul(self.unit) {
-            Some(units) if units < NEVER => units,
-            _ => NEVER,
+        match permits {
+            1 => self.unit,
+            _ => permits.checked_mul(self.unit).map_or(NEVER, |units| units.min(NEVER)),
         }
     }
 

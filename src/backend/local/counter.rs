@@ -32,7 +32,10 @@ pub(crate) struct Seat {
 /// One limiter's state.
 #[derive(Debug)]
 pub(crate) struct Counter {
-    ledgers: Box<[Ledger]>,
+    /// Of the first quota, which most limiters have alone; not behind a pointer of its own.
+    first: Ledger,
+    /// Of the others.
+    others: Box<[Ledger]>,
     /// How often a key was reset.
     resets: atomic::AtomicU64,
     /// Serialises changes of the quota.
@@ -71,8 +74,13 @@ impl Counter {
             let quotas = Generations::new(machine);
             Ok(Ledger { quotas, expires, holds: OnceLock::new(), state })
         });
+        let mut ledgers = ledgers.collect::<Result<Vec<_>, ConfigError>>()?.into_iter();
+        let Some(first) = ledgers.next() else {
+            return Err(ConfigError::new("quotas", 0, "a limiter has at least one"));
+        };
         Ok(Self {
-            ledgers: ledgers.collect::<Result<_, _>>()?,
+            first,
+            others: ledgers.collect(),
             resets: atomic::AtomicU64::new(0),
             spec: Mutex::new(spec.clone()),
         })
@@ -81,15 +89,22 @@ impl Counter {
     /// From now on permits may be held. A charge that another thread is making at this very moment does
     /// not see holds yet; layers call this when they are built, before they serve.
     pub(crate) fn may_hold(&self) {
-        for ledger in &self.ledgers {
+        for ledger in self.ledgers() {
             ledger.holds.get_or_init(Holds::default);
         }
     }
 
     #[inline]
     fn ledger(&self, quota: usize) -> &Ledger {
-        // A limiter has at least one quota, and a charge names one of them.
-        &self.ledgers[quota.min(self.ledgers.len() - 1)]
+        match quota.checked_sub(1) {
+            None => &self.first,
+            // A charge names one of the limiter's quotas.
+            Some(other) => self.others.get(other).unwrap_or(&self.first),
+        }
+    }
+
+    fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
+        std::iter::once(&self.first).chain(&self.others)
     }
 
     /// What a charge would get; changes nothing.
@@ -277,7 +292,7 @@ impl Counter {
         }
         // All compile, or nothing changes.
         let machines = machines(&renewed)?;
-        for (ledger, machine) in self.ledgers.iter().zip(machines) {
+        for (ledger, machine) in self.ledgers().zip(machines) {
             let old = ledger.quotas.present().machine;
             ledger.replace(machine.rebased(now).succeeding(&old, now), now);
         }
@@ -308,7 +323,7 @@ impl Counter {
             State::One(_) => 0,
             State::Many { table, .. } => table.tracked(&ledger.quotas, now),
         };
-        self.ledgers.iter().map(of).sum()
+        self.ledgers().map(of).sum()
     }
 
     /// Whether keys of this quota have had to share overflow buckets.
