@@ -119,7 +119,7 @@ fn service(
 }
 
 /// What an admin is told of a mistake; no rule here has a backend that could be away.
-fn mistake(error: HandleError) -> (StatusCode, String) {
+fn mistake(error: &HandleError) -> (StatusCode, String) {
     let unknown = matches!(error, HandleError::NoSuchRule(_));
     (if unknown { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST }, error.to_string())
 }
@@ -128,7 +128,7 @@ async fn left(
     State(handle): State<Handle>,
     Path((rule, user)): Path<(String, String)>,
 ) -> Result<String, (StatusCode, String)> {
-    let decision = handle.peek(&rule, &user, 1).await.map_err(mistake)?;
+    let decision = handle.peek(&rule, &user, 1).await.map_err(|error| mistake(&error))?;
     Ok(format!("{} of {}", decision.remaining(), decision.limit()))
 }
 
@@ -138,8 +138,8 @@ async fn set_limit(
     Path(rule): Path<String>,
     quota: String,
 ) -> Result<(), (StatusCode, String)> {
-    let quota: Quota = quota.parse().map_err(|error| mistake(HandleError::Config(error)))?;
-    handle.set_limit(&rule, quota).map_err(mistake)
+    let quota: Quota = quota.parse().map_err(|error| mistake(&HandleError::Config(error)))?;
+    handle.set_limit(&rule, quota).map_err(|error| mistake(&error))
 }
 
 /// The status of a request through the proxy at 10.0.0.1.

@@ -324,8 +324,8 @@ pub enum Outcome {
 ///
 /// | code | what it means | the usual cause, and what to do | harmless where |
 /// | --- | --- | --- | --- |
-/// | [SL-PEER](Self::Peer) | an address is wanted and there is none: all share one quota | served without connect info: `into_make_service_with_connect_info::<SocketAddr>()` | a test sends requests without a socket: `MockConnectInfo` |
-/// | [SL-PROXY](Self::Proxy) | a forwarding header came, none is configured: all behind the proxy share one quota | `key::client_ip().x_forwarded_for().trusted_proxies([..])` | no proxy of yours stands in front, and callers send the header for nothing |
+/// | [SL-PEER](Self::Peer) | an address is wanted and there is none: all share one quota | served without connect info: `into_make_service_with_connect_info` | a test sends requests without a socket: `MockConnectInfo` |
+/// | [SL-PROXY](Self::Proxy) | a forwarding header came, none is configured: all behind the proxy share one quota | a proxy is not configured: `x_forwarded_for` and `trusted_proxies` on `client_ip` | no proxy of yours stands in front, and callers send the header for nothing |
 /// | [SL-ONEKEY](Self::OneKey) | a minute of requests, all with one key | a proxy is not configured, or wrongly: header, network, number of hops | there really is one caller: a load test, a gateway that is the customer |
 /// | [SL-NOKEY](Self::NoKey) | the first 1,000 requests had no key | the layer stands outside of what sets the key; a name is misspelt | such callers are rare |
 /// | [SL-ROUTE](Self::Route) | the route is wanted and cannot be seen | the layer stands around the router, or outside of a `nest_service`: put it inside | never |
@@ -368,14 +368,15 @@ pub enum Fault {
     OneKey,
     /// SL-PEER: the client's address is wanted and no peer address is known.
     ///
-    /// The server was started without connect info, so a request does not tell who is connected. Such
-    /// requests share one quota, and no forwarding header of theirs is believed. A matcher by network
-    /// raises it too.
+    /// The server was started without connect info, so a request does not tell who is connected: serve
+    /// with `app.into_make_service_with_connect_info::<SocketAddr>()`. Such requests share one quota, and
+    /// no forwarding header of theirs is believed. A matcher by network raises it too.
     Peer,
     /// SL-PROXY: a forwarding header came, and no rule of the layer is told to believe one.
     ///
-    /// If a proxy of yours writes it, everybody behind that proxy shares one quota: configure
-    /// [`ClientIp`](crate::key::ClientIp). If nothing forwards to you, ignoring the header is right.
+    /// If a proxy of yours writes it, everybody behind that proxy shares one quota: write
+    /// `key::client_ip().x_forwarded_for().trusted_proxies(["10.0.0.0/8"])`, or what else
+    /// [`ClientIp`](crate::key::ClientIp) has. If nothing forwards to you, ignoring the header is right.
     Proxy,
     /// SL-ROUTE: the matched route is wanted where it cannot be seen.
     ///

@@ -314,7 +314,8 @@ impl<'k, K: Into<Key<'k>>> From<K> for RuleKey<'k> {
 /// }
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = RateLimitLayer::builder().rule(Rule::new("orders", TokenBucket::per_second(500))).build()?;
+/// let orders = Rule::new("orders", TokenBucket::per_second(500));
+/// let layer = RateLimitLayer::builder().rule(orders).build()?;
 /// let admin = Router::new().route("/limits/{rule}", post(set_limit)).with_state(layer.handle());
 /// let ask = |uri: &str, quota: &'static str| {
 ///     admin.clone().oneshot(Request::post(uri).body(Body::from(quota)).unwrap())

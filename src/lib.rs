@@ -35,8 +35,8 @@
 //! | everything together | a [`Rule`] without a key |
 //! | user, account, tenant | [`key::extension`] behind authentication; [`key::header`] where a gateway sets it; [`key::cookie`] |
 //! | client address | [`key::client_ip`]; behind a proxy [`ClientIp`](key::ClientIp) |
-//! | route | `key::route` for all; the layer on one route, or `matcher::path`, for one |
-//! | path parameter, as `/tenants/{id}` | `key::path_param` |
+//! | route | [`key::route`] for all; the layer on one route, or [`matcher::path`], for one |
+//! | path parameter, as `/tenants/{id}` | [`key::path_param`] |
 //! | two things together, or the first there is | [`KeyBy::and`](key::KeyBy::and), [`KeyBy::or`](key::KeyBy::or) |
 //! | anything else in the head | [`key::from_fn`], [`key::from_owned`] |
 //! | something in the body, as a login name | [`Rejection::of`], in the handler |

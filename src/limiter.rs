@@ -151,7 +151,7 @@ impl LimiterBuilder {
     ///
     /// # Errors
     ///
-    /// If the quota cannot be counted (zero, or too large for the algorithm), or the name is none.
+    /// If the quota cannot be counted (zero, or too large for the algorithm), or the name is not allowed.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let (shared, time) = self.0.build(false, DEFAULT_MAX_KEYS)?;
         Ok(Limiter { shared, time })
@@ -184,7 +184,7 @@ impl KeyedLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// If the quota cannot be counted, `max_keys` is zero, or the name is none.
+    /// If the quota cannot be counted, `max_keys` is zero, or the name is not allowed.
     pub fn build(self) -> Result<KeyedLimiter, ConfigError> {
         let (shared, time) = self.spec.build(true, self.max_keys)?;
         Ok(KeyedLimiter { shared, time, hasher: RandomState::new() })

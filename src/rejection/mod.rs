@@ -67,7 +67,8 @@ impl Rejection {
     /// use axum::{Json, Router, extract::State, response::{IntoResponse, Response}, routing::post};
     /// # use axum::{body::Body, http::Request};
     /// # use tower::ServiceExt;
-    /// use tower_sluice::{KeyedLimiter, ManualClock, Rejection, TokenBucket};
+    /// # use tower_sluice::ManualClock;
+    /// use tower_sluice::{KeyedLimiter, Rejection, TokenBucket};
     ///
     /// #[derive(serde::Deserialize)]
     /// struct Login { name: String, password: String }
@@ -96,7 +97,8 @@ impl Rejection {
     /// #     assert_eq!(ask("alice").await?.status(), 200);
     /// # }
     /// # let refused = ask("alice").await?;
-    /// # assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, &"12".parse()?));
+    /// # assert_eq!(refused.status(), 429);
+    /// # assert_eq!(refused.headers()["retry-after"], "12");
     /// # assert_eq!(ask("bob").await?.status(), 200);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
