@@ -44,17 +44,17 @@ fn print_commands(address: SocketAddr) {
         "serving POST {orders}
 
 one order, taken:
-  curl -i -X POST -H 'x-user-id: alice' {orders}
+  curl -s -i -X POST -H 'x-user-id: alice' {orders}
 
 a flood by alice: some twenty pass, the rest meet 429:
   curl -s -o /dev/null -w '%{{http_code}}\\n' -X POST -H 'x-user-id: alice' '{orders}?[1-100]' | sort | uniq -c
 
 what she is told: Retry-After, and the rule that refuses her:
   curl -s -o /dev/null -X POST -H 'x-user-id: alice' '{orders}?[1-40]'; \\
-  curl -i -X POST -H 'x-user-id: alice' {orders}
+  curl -s -i -X POST -H 'x-user-id: alice' {orders}
 
 bob is not bothered:
-  curl -i -X POST -H 'x-user-id: bob' {orders}
+  curl -s -i -X POST -H 'x-user-id: bob' {orders}
 "
     );
 }

@@ -1,4 +1,6 @@
 //! The bodies of answers: one boxed body for axum, or the inner body kept.
+//!
+//! Named in signatures only: [`KeepBodyLayer`](crate::KeepBodyLayer) has an example.
 
 use std::{
     error::Error,

@@ -90,6 +90,34 @@ impl ops::Add<Duration> for Nanos {
 /// Both belong to one clock: a `now` that stands still while sleeps fly by (or the reverse) makes
 /// promises that nobody keeps. A clock need not be perfectly monotonic: time that goes backwards is
 /// ignored. See the [module page](self) for the clocks there are.
+///
+/// A clock of your own, here one that runs sixty times as fast, say for a demonstration:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::{TokenBucket, clock::{BoxFuture, Clock, Nanos, StdClock}};
+///
+/// struct Hasty;
+///
+/// impl Clock for Hasty {
+///     fn now(&self) -> Nanos {
+///         Nanos::new(StdClock.now().get() * 60)
+///     }
+///
+///     fn sleep_until(&self, deadline: Nanos) -> BoxFuture<'static, ()> {
+///         // Rounded up: who wakes too early would be refused once more.
+///         StdClock.sleep_until(Nanos::new(deadline.get().div_ceil(60)))
+///     }
+///
+///     fn utc_at_zero(&self) -> Duration {
+///         StdClock.utc_at_zero()
+///     }
+/// }
+///
+/// let limiter = TokenBucket::per_hour(1).limiter().clock(Hasty).build()?;
+/// assert!(limiter.try_acquire().is_allowed());
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 pub trait Clock: Send + Sync + 'static {
     /// The time since this clock's zero.
     fn now(&self) -> Nanos;

@@ -164,7 +164,24 @@ impl fmt::Debug for Decision {
     }
 }
 
-/// A rule's name with what it decided.
+/// A rule's name with what it decided: in [`Decisions`](crate::Decisions) of admitted requests, in a
+/// [`Rejection`](crate::Rejection), and in what observers are told.
+///
+/// ```
+/// use tower_sluice::{RejectionPolicy, RuleDecision};
+///
+/// // "per-user (20 at once), orders (750 at once)"
+/// fn named(rules: &[RuleDecision]) -> String {
+///     let name = |said: &RuleDecision| match said.decision() {
+///         Some(decision) => format!("{} ({} at once)", said.rule(), decision.limit()),
+///         None => said.rule().to_owned(),
+///     };
+///     rules.iter().map(name).collect::<Vec<_>>().join(", ")
+/// }
+///
+/// let policy = RejectionPolicy::respond_with(|rejection, _| named(rejection.rules()));
+/// # let _ = policy;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleDecision {
     rule: Arc<str>,

@@ -1,4 +1,45 @@
 //! What happened: the events an [`Observer`] is told of, and the set-up faults.
+//!
+//! | event | when | once per |
+//! | --- | --- | --- |
+//! | [`Admitted`] | a request goes to the inner service | request |
+//! | [`Rejected`] | a request is answered by the layer | request |
+//! | [`Finished`] | an admitted request has ended, its body included | admitted request, unless exempt |
+//! | [`SetupFault`] | the set-up looks wrong: [`Fault`] lists how | layer, or rule where it concerns one |
+//!
+//! ```
+//! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//! use tower_sluice::{Observer, event::{Admitted, Finished, Outcome, Rejected, SetupFault}};
+//!
+//! /// Numbers for a metrics page.
+//! #[derive(Default)]
+//! struct Counters {
+//!     admitted: AtomicU64,
+//!     rejected: AtomicU64,
+//!     given_up: AtomicU64,
+//! }
+//!
+//! impl Observer for Counters {
+//!     fn admitted(&self, _: &Admitted<'_>) {
+//!         self.admitted.fetch_add(1, Relaxed);
+//!     }
+//!
+//!     fn rejected(&self, _: &Rejected<'_>) {
+//!         self.rejected.fetch_add(1, Relaxed);
+//!     }
+//!
+//!     fn finished(&self, finished: &Finished) {
+//!         if finished.outcome() == Outcome::Dropped {
+//!             self.given_up.fetch_add(1, Relaxed);
+//!         }
+//!     }
+//!
+//!     fn fault(&self, fault: &SetupFault) {
+//!         eprintln!("{fault}");
+//!     }
+//! }
+//! # let _ = Counters::default();
+//! ```
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -77,6 +118,23 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 }
 
 /// A request that goes to the inner service.
+///
+/// ```
+/// use tower_sluice::{Observer, event::Admitted};
+///
+/// struct NearlySpent;
+///
+/// impl Observer for NearlySpent {
+///     fn admitted(&self, admitted: &Admitted<'_>) {
+///         for said in admitted.decisions() {
+///             if said.decision().is_some_and(|decision| decision.remaining() == 0) {
+///                 eprintln!("that was the last permit of {}", said.rule());
+///             }
+///         }
+///     }
+/// }
+/// # let _ = NearlySpent;
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Admitted<'a> {
@@ -99,6 +157,22 @@ impl<'a> Admitted<'a> {
 }
 
 /// A request the layer answered itself.
+///
+/// ```
+/// use tower_sluice::{Observer, event::{Reason, Rejected}};
+///
+/// struct Outages;
+///
+/// impl Observer for Outages {
+///     fn rejected(&self, rejected: &Rejected<'_>) {
+///         if let (Reason::Backend, Some(error)) = (rejected.reason(), rejected.error()) {
+///             let rules = rejected.rules().iter().map(|said| said.rule()).collect::<Vec<_>>();
+///             eprintln!("{} for {rules:?}: {error}", rejected.status());
+///         }
+///     }
+/// }
+/// # let _ = Outages;
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rejected<'a> {
@@ -136,6 +210,22 @@ impl<'a> Rejected<'a> {
 }
 
 /// Why a request was answered instead of the inner service.
+///
+/// In the body of a refusal, `reason` says it in the words of [`as_str`](Self::as_str):
+///
+/// | reason | `as_str` | status | waiting helps |
+/// | --- | --- | --- | --- |
+/// | [`Quota`](Self::Quota) | `quota` | 429, or the rule's | yes |
+/// | [`Never`](Self::Never) | `never` | 429, or the rule's | no |
+/// | [`MissingKey`](Self::MissingKey) | `missing-key` | what [`Missing::Refuse`](crate::Missing) says | no |
+/// | [`Backend`](Self::Backend) | `backend` | 503 | yes |
+///
+/// ```
+/// use tower_sluice::event::Reason;
+///
+/// let all = [Reason::Quota, Reason::Never, Reason::MissingKey, Reason::Backend];
+/// assert_eq!(all.map(|reason| reason.as_str()), ["quota", "never", "missing-key", "backend"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -150,7 +240,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason as problem details carry it.
+    /// The reason as problem details carry it: `quota`, `never`, `missing-key` or `backend`.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -163,6 +253,21 @@ impl Reason {
 }
 
 /// An admitted request that has ended.
+///
+/// ```
+/// use tower_sluice::{Observer, event::Finished};
+///
+/// struct Slow;
+///
+/// impl Observer for Slow {
+///     fn finished(&self, finished: &Finished) {
+///         if finished.elapsed().as_secs() >= 1 {
+///             eprintln!("{:?} after {:?}", finished.outcome(), finished.elapsed());
+///         }
+///     }
+/// }
+/// # let _ = Slow;
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Finished {
@@ -185,6 +290,21 @@ impl Finished {
 }
 
 /// How an admitted request ended.
+///
+/// ```
+/// use tower_sluice::event::Outcome;
+///
+/// fn label(outcome: Outcome) -> &'static str {
+///     match outcome {
+///         Outcome::Completed(500..) | Outcome::Failed => "error",
+///         Outcome::Completed(_) => "ok",
+///         Outcome::Dropped => "given up",
+///         // Outcomes may be added.
+///         _ => "other",
+///     }
+/// }
+/// assert_eq!(label(Outcome::Completed(404)), "ok");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -198,31 +318,76 @@ pub enum Outcome {
 
 /// Something about the set-up that makes limits useless or unjust.
 ///
-/// Found while requests are served, told once, and silenced with
-/// [`silence`](crate::RateLimitLayerBuilder::silence). `Display` says what to do.
+/// Found while requests are served, and told once: to [`Observer::fault`] and, with the feature
+/// `tracing`, as a warning of the target `tower_sluice` with the fields `code` and `rule`. Nothing else
+/// happens: requests are limited as well as the set-up allows.
+///
+/// | code | what it means | the usual cause, and what to do | harmless where |
+/// | --- | --- | --- | --- |
+/// | [SL-PEER](Self::Peer) | an address is wanted and there is none: all share one quota | served without connect info: `into_make_service_with_connect_info` | a test sends requests without a socket: `MockConnectInfo` |
+/// | [SL-PROXY](Self::Proxy) | a forwarding header came, none is configured: all behind the proxy share one quota | a proxy is not configured: `x_forwarded_for` and `trusted_proxies` on `client_ip` | no proxy of yours stands in front, and callers send the header for nothing |
+/// | [SL-ONEKEY](Self::OneKey) | a minute of requests, all with one key | a proxy is not configured, or wrongly: header, network, number of hops | there really is one caller: a load test, a gateway that is the customer |
+/// | [SL-NOKEY](Self::NoKey) | the first 1,000 requests had no key | the layer stands outside of what sets the key; a name is misspelt | such callers are rare |
+/// | [SL-ROUTE](Self::Route) | the route is wanted and cannot be seen | the layer stands around the router, or outside of a `nest_service`: put it inside | never |
+/// | [SL-TWICE](Self::Twice) | a request passed one built layer twice, and pays twice | the layer is on the router and on a route: remove one | paying twice is meant |
+/// | [SL-KEYS](Self::Keys) | more live keys than the rule keeps: newcomers share buckets | `max_keys` is too small, or somebody invents keys | it was an attack, and is over |
+///
+/// [`silence`](crate::RateLimitLayerBuilder::silence) turns one off for a layer:
 ///
 /// ```
-/// use tower_sluice::event::Fault;
+/// use tower_sluice::{RateLimitLayer, Rule, TokenBucket, event::Fault, key};
 ///
-/// assert_eq!(Fault::Peer.code(), "SL-PEER");
-/// assert!(Fault::Peer.advice().contains("into_make_service_with_connect_info"));
+/// let layer = RateLimitLayer::builder()
+///     .rule(Rule::new("per-address", TokenBucket::per_second(10)).key(key::client_ip()))
+///     .silence(Fault::Proxy) // nothing forwards to us; callers send the header all the same
+///     .build()?;
+/// assert_eq!(Fault::Proxy.code(), "SL-PROXY");
+/// assert!(Fault::Proxy.advice().contains("trusted_proxies"));
+/// # let _ = layer;
+/// # Ok::<(), tower_sluice::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
     /// SL-KEYS: more live keys than the rule keeps.
+    ///
+    /// New keys share overflow buckets until others are idle; keys that are known keep theirs. Raise
+    /// [`max_keys`](crate::Rule::max_keys), or ask who sends so many keys. Told once per rule.
     Keys,
-    /// SL-NOKEY: none of the first 1,000 requests had the rule's key.
+    /// SL-NOKEY: none of the first 1,000 requests that the rule applied to had its key.
+    ///
+    /// The rule then skips everybody, counts everybody together or refuses everybody, as its
+    /// [`Missing`](crate::Missing) says. Mostly the layer stands outside of the authentication that sets
+    /// the key. Once one request had a key this is never told.
     NoKey,
-    /// SL-ONEKEY: a minute of requests, all with one key.
+    /// SL-ONEKEY: a minute of requests, a hundred at least, all with one key.
+    ///
+    /// The rule limits everybody together, though it is written per caller. With
+    /// [`client_ip`](crate::key::client_ip) the key is then mostly the proxy's own address: no header is
+    /// configured, or the wrong one, or its networks or hops are not those of the proxies.
     OneKey,
     /// SL-PEER: the client's address is wanted and no peer address is known.
+    ///
+    /// The server was started without connect info, so a request does not tell who is connected: serve
+    /// with `app.into_make_service_with_connect_info::<SocketAddr>()`. Such requests share one quota, and
+    /// no forwarding header of theirs is believed. A matcher by network raises it too.
     Peer,
-    /// SL-PROXY: a forwarding header came, and none is configured.
+    /// SL-PROXY: a forwarding header came, and no rule of the layer is told to believe one.
+    ///
+    /// If a proxy of yours writes it, everybody behind that proxy shares one quota: write
+    /// `key::client_ip().x_forwarded_for().trusted_proxies(["10.0.0.0/8"])`, or what else
+    /// [`ClientIp`](crate::key::ClientIp) has. If nothing forwards to you, ignoring the header is right.
     Proxy,
-    /// SL-ROUTE: the route is wanted where it cannot be seen.
+    /// SL-ROUTE: the matched route is wanted where it cannot be seen.
+    ///
+    /// Outside the router no route is matched yet, and outside of a `nest_service` the inner one is not.
+    /// A path pattern then applies to every request, and [`key::route`](crate::key) counts all of them
+    /// together.
     Route,
     /// SL-TWICE: one request passed the same built layer twice.
+    ///
+    /// It is charged twice by every rule: clones of a layer are one layer. Two layers that were built
+    /// apart may both be passed.
     Twice,
 }
 
@@ -246,15 +411,17 @@ impl Fault {
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Keys => {
-                "more live keys than the rule keeps: new ones share overflow buckets; raise max_keys"
+                "more live keys than the rule keeps, so new ones share overflow buckets; raise max_keys, \
+                 or find out who sends so many keys"
             }
             Self::NoKey => {
-                "none of the first 1,000 requests had the key, so the rule limits nobody by it; \
-                 is the layer inside whatever sets it?"
+                "none of the first 1,000 requests had the rule's key, so it tells nobody apart; \
+                 is the layer inside whatever sets the key, and is the key's name right?"
             }
             Self::OneKey => {
                 "a minute of requests all had one key, so everybody shares one quota; behind a proxy, \
-                 configure client_ip with its header and its address"
+                 tell client_ip which header it writes and where it stands, and if you did: another \
+                 header, network or number of hops may be the right one"
             }
             Self::Peer => {
                 "the client's address is wanted, but the peer address is unknown, so all requests share \
@@ -262,8 +429,9 @@ impl Fault {
             }
             Self::Proxy => {
                 "requests carry a forwarding header and no proxy is configured, so everybody behind the \
-                 proxy shares one quota; name its header and its address on client_ip, or silence this \
-                 if nothing forwards to you"
+                 proxy shares one quota; write \
+                 key::client_ip().x_forwarded_for().trusted_proxies([\"10.0.0.0/8\"]) with its own \
+                 header and network, or .silence(Fault::Proxy) if no proxy of yours is in front"
             }
             Self::Route => {
                 "the rule reads the matched route, which cannot be seen from here; put the layer inside \
@@ -272,7 +440,7 @@ impl Fault {
             }
             Self::Twice => {
                 "one request passed the same layer twice and is charged twice; \
-                 build a second layer, or remove one of the two"
+                 remove one of the two, or build a second layer if both should count"
             }
         }
     }
@@ -282,7 +450,41 @@ impl Fault {
     }
 }
 
-/// A [`Fault`] found in a layer, with the rule it concerns.
+/// A [`Fault`] found in a layer, with the rule it concerns. `Display` says what to do.
+///
+/// A test of the whole service can demand that there is none:
+///
+/// ```
+/// use axum::{Router, body::Body, http::Request, routing::get};
+/// use std::sync::{Arc, Mutex};
+/// use tower::ServiceExt;
+/// use tower_sluice::{Observer, RateLimitLayer, Rule, TokenBucket, event::SetupFault, key};
+///
+/// #[derive(Default)]
+/// struct Faults(Mutex<Vec<String>>);
+///
+/// impl Observer for Faults {
+///     fn fault(&self, fault: &SetupFault) {
+///         self.0.lock().unwrap().push(fault.to_string());
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let faults = Arc::new(Faults::default());
+/// let layer = RateLimitLayer::builder()
+///     .rule(Rule::new("per-address", TokenBucket::per_second(10)).key(key::client_ip()))
+///     .observer(faults.clone())
+///     .build()?;
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+///
+/// // Nobody told this request's address.
+/// app.oneshot(Request::get("/").body(Body::empty())?).await?;
+/// let told = faults.0.lock().unwrap();
+/// assert_eq!(told.len(), 1);
+/// assert!(told[0].starts_with("SL-PEER: rule \"per-address\": "));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 pub struct SetupFault {
     pub(crate) fault: Fault,

@@ -286,6 +286,47 @@ impl<'k, K: Into<Key<'k>>> From<K> for RuleKey<'k> {
 }
 
 /// Why a [`Handle`] could not do what it was asked.
+///
+/// An admin route gives each its status:
+///
+/// ```
+/// use axum::{Router, body::Body, extract::{Path, State}, http::{Request, StatusCode}, routing::post};
+/// use tower::ServiceExt;
+/// use tower_sluice::{Handle, HandleError, Quota, RateLimitLayer, Rule, TokenBucket};
+///
+/// async fn set_limit(
+///     State(handle): State<Handle>,
+///     Path(rule): Path<String>,
+///     quota: String,
+/// ) -> Result<StatusCode, (StatusCode, String)> {
+///     let said = |status| move |error: &dyn std::error::Error| (status, error.to_string());
+///     let quota: Quota = quota.parse().map_err(|e| said(StatusCode::BAD_REQUEST)(&e))?;
+///     handle.set_limit(&rule, quota).map_err(|error| {
+///         let status = match &error {
+///             HandleError::NoSuchRule(_) => StatusCode::NOT_FOUND,
+///             HandleError::Config(_) | HandleError::WrongKey { .. } => StatusCode::BAD_REQUEST,
+///             HandleError::Backend(_) => StatusCode::BAD_GATEWAY,
+///             _ => StatusCode::INTERNAL_SERVER_ERROR,
+///         };
+///         said(status)(&error)
+///     })?;
+///     Ok(StatusCode::NO_CONTENT)
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let orders = Rule::new("orders", TokenBucket::per_second(500));
+/// let layer = RateLimitLayer::builder().rule(orders).build()?;
+/// let admin = Router::new().route("/limits/{rule}", post(set_limit)).with_state(layer.handle());
+/// let ask = |uri: &str, quota: &'static str| {
+///     admin.clone().oneshot(Request::post(uri).body(Body::from(quota)).unwrap())
+/// };
+/// assert_eq!(ask("/limits/orders", "100/s burst 150").await?.status(), 204);
+/// assert_eq!(layer.handle().peek("orders", (), 1).await?.limit(), 150);
+/// assert_eq!(ask("/limits/odrers", "100/s").await?.status(), 404);
+/// assert_eq!(ask("/limits/orders", "many").await?.status(), 400);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HandleError {

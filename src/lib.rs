@@ -25,7 +25,25 @@
 //! ```
 //!
 //! A header is an identity only where something in front of you sets it; prefer
-//! [`key::extension`] behind an authentication layer, and always add a rule by address.
+//! [`key::extension`] behind an authentication layer, and always add a rule by address. The example
+//! `service` is a whole service with authentication, a proxy in front, CORS and an admin page.
+//!
+//! # I want to limit by ..
+//!
+//! | .. | look at |
+//! | --- | --- |
+//! | everything together | a [`Rule`] without a key |
+//! | user, account, tenant | [`key::extension`] behind authentication; [`key::header`] where a gateway sets it; [`key::cookie`] |
+//! | client address | [`key::client_ip`]; behind a proxy [`ClientIp`](key::ClientIp) |
+//! | route | [`key::route`] for all; the layer on one route, or [`matcher::path`], for one |
+//! | path parameter, as `/tenants/{id}` | [`key::path_param`] |
+//! | two things together, or the first there is | [`KeyBy::and`](key::KeyBy::and), [`KeyBy::or`](key::KeyBy::or) |
+//! | anything else in the head | [`key::from_fn`], [`key::from_owned`] |
+//! | something in the body, as a login name | [`Rejection::of`], in the handler |
+//! | only some requests | [`Rule::when`], [`matcher`]; all but some: [`RateLimitLayerBuilder::exempt`] |
+//! | how much work a request is | [`Rule::cost`], [`Rule::cost_fn`] |
+//! | one quota over several layers, jobs, clients | [`Rule::on`], [`limiter`] |
+//! | one quota over several processes | a [`Backend`] of your own |
 //!
 //! # The parts
 //!
@@ -33,7 +51,8 @@
 //!   and the services it makes share one count.
 //! - A [`Rule`] is an [`algorithm`] with a quota, counted per [`key`], for the requests that a
 //!   [`matcher`] picks, at a [cost](Cost).
-//! - A request is charged by all rules that apply, or by none.
+//! - A request is charged by all rules of a layer that apply, or by none. Two layers are two: what the
+//!   outer one has charged stays spent when the inner one refuses. Rules that belong together go into one.
 //! - A refusal is a response, never an error: see [`RejectionPolicy`].
 //! - A [`Handle`] looks at the counts and changes limits while the layer serves.
 //! - A [`Limiter`](limiter) limits what is no HTTP request: outgoing calls, jobs, consumers.
@@ -45,10 +64,15 @@
 //! `Router::route_layer` for all matched routes, `Router::layer` for fallbacks too, `ServiceBuilder`,
 //! around the whole router, or around a Tower service that is not axum's.
 //!
+//! - **After** the routes it is for: as axum has it, routes that are added to a router after
+//!   `Router::layer` are not inside the layer, so they are not limited.
 //! - **Behind** authentication, if a key comes from it.
 //! - **Inside** the CORS layer, so that a browser can read the refusal: see [`exposed_headers`].
 //! - **Inside** the router, if a rule reads the route: outside it there is none, a route pattern then
 //!   applies to every request rather than to none, and the fault SL-ROUTE says so.
+//! - **Preflights** (`OPTIONS` with `Origin` and `Access-Control-Request-Method`) and gRPC health checks are
+//!   exempt, since a browser cannot wait and a refused probe is an outage. Where such an `OPTIONS` reaches a
+//!   handler that does work, turn that off: [`RateLimitLayerBuilder::exempt_by_default`].
 //! - `route_layer` does not run for requests that match no route; `Router::layer` does, and
 //!   [`key::route`] counts all of them under one key.
 //!
@@ -59,10 +83,13 @@
 //! | a spent quota | 429, or [`Rule::status`] | the longest wait of all rules that refuse, in whole seconds, rounded up, at least 1 |
 //! | a cost above the limit | the same, reason `never` | none: waiting does not help |
 //! | a missing key, [`Missing::Refuse`] | the status it names | none |
-//! | a backend that cannot answer | 503 | 1 |
+//! | a backend that cannot answer | 503 | 1, spread |
 //!
-//! The body is problem details (RFC 9457), the response is not to be stored. Where many callers hear the
-//! same answer `Retry-After` is spread: [`Rule::spread`].
+//! The body is problem details (RFC 9457), the response is not to be stored. The wait itself is exact,
+//! [`Rejection::retry_after`]: refused a nanosecond before, the same request passes at it if nothing else
+//! came. Where many callers hear the same answer `Retry-After` is spread: [`Rule::spread`].
+//!
+//! Admitted answers carry no fields of ours; [`Decisions`] shows how to add what is left.
 //!
 //! # Memory
 //!
@@ -104,6 +131,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
+//!
+//! Requests that no socket brought have no address: add axum's `MockConnectInfo` where a rule counts by
+//! it. [`SetupFault`](event::SetupFault) shows a test that the set-up is right.
 //!
 //! # Features
 //!

@@ -14,6 +14,11 @@
 //! assert!(mails.try_acquire("bob").is_allowed());
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
+//!
+//! # Inside a handler
+//!
+//! A layer sees the head of a request. Where the key is in the body, the handler asks a limiter itself,
+//! and answers as a layer would with [`Rejection::of`](crate::Rejection::of), which has the example.
 
 use std::{fmt, hash::BuildHasher, sync::Arc};
 
@@ -28,8 +33,7 @@ use crate::{
     clock::{Clock, Nanos, Time},
 };
 
-/// How many keys a keyed limiter or rule keeps at most, unless told otherwise: about 4 MiB.
-pub const DEFAULT_MAX_KEYS: u64 = 131_072;
+pub use crate::backend::DEFAULT_MAX_KEYS;
 
 macro_rules! limiters_of {
     ($($algorithm:ty),*) => {$(
@@ -50,11 +54,47 @@ macro_rules! limiters_of {
 limiters_of!(FixedWindow, TokenBucket);
 
 /// Settings of a [`Limiter`].
+///
+/// | setting | default |
+/// | --- | --- |
+/// | [`name`](Self::name) | `limiter` |
+/// | [`clock`](Self::clock) | [`FastClock`](crate::clock::FastClock) |
+///
+/// ```
+/// use tower_sluice::{RateLimitLayer, Rule, TokenBucket};
+///
+/// // One count for a route and for what the service does by itself.
+/// let database = TokenBucket::per_second(200).limiter().name("database").build()?;
+/// let reads = RateLimitLayer::builder().rule(Rule::on(database.clone())).build()?;
+/// assert!(database.try_acquire_many(20).is_allowed());
+/// # let _ = reads;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LimiterBuilder(Spec);
 
 /// Settings of a [`KeyedLimiter`].
+///
+/// | setting | default |
+/// | --- | --- |
+/// | [`name`](Self::name) | `limiter` |
+/// | [`clock`](Self::clock) | [`FastClock`](crate::clock::FastClock) |
+/// | [`max_keys`](Self::max_keys) | 131,072 |
+///
+/// ```
+/// use tower_sluice::{FixedWindow, ManualClock};
+///
+/// let exports = FixedWindow::per_day(3)
+///     .keyed_limiter()
+///     .name("exports")
+///     .max_keys(10_000)
+///     .clock(ManualClock::new())
+///     .build()?;
+/// assert_eq!(exports.try_acquire(7_u64).remaining(), 2);
+/// assert_eq!(exports.tracked_keys(), 1);
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct KeyedLimiterBuilder {
@@ -75,6 +115,7 @@ impl Spec {
     }
 
     fn build(self, keyed: bool, max_keys: u64) -> Result<(Shared, Time), ConfigError> {
+        check_name(&self.name).map_err(|error| error.of_rule(&self.name))?;
         let time = self.time.unwrap_or_default();
         let spec = LimiterSpec {
             name: Arc::clone(&self.name),
@@ -93,7 +134,8 @@ impl Spec {
 }
 
 impl LimiterBuilder {
-    /// Sets the name, which a rule on this limiter has too. Default: `limiter`.
+    /// Sets the name, which a rule on this limiter has too: `[A-Za-z][A-Za-z0-9_.-]{0,63}`, checked by
+    /// `build`. Default: `limiter`.
     pub fn name(mut self, name: &str) -> Self {
         self.0.name = name.into();
         self
@@ -109,7 +151,7 @@ impl LimiterBuilder {
     ///
     /// # Errors
     ///
-    /// If the quota cannot be counted: zero, or too large for the algorithm.
+    /// If the quota cannot be counted (zero, or too large for the algorithm), or the name is not allowed.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let (shared, time) = self.0.build(false, DEFAULT_MAX_KEYS)?;
         Ok(Limiter { shared, time })
@@ -117,7 +159,8 @@ impl LimiterBuilder {
 }
 
 impl KeyedLimiterBuilder {
-    /// Sets the name, which a rule on this limiter has too. Default: `limiter`.
+    /// Sets the name, which a rule on this limiter has too: `[A-Za-z][A-Za-z0-9_.-]{0,63}`, checked by
+    /// `build`. Default: `limiter`.
     pub fn name(mut self, name: &str) -> Self {
         self.spec.name = name.into();
         self
@@ -141,7 +184,7 @@ impl KeyedLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// If the quota cannot be counted, or `max_keys` is zero.
+    /// If the quota cannot be counted, `max_keys` is zero, or the name is not allowed.
     pub fn build(self) -> Result<KeyedLimiter, ConfigError> {
         let (shared, time) = self.spec.build(true, self.max_keys)?;
         Ok(KeyedLimiter { shared, time, hasher: RandomState::new() })
@@ -170,7 +213,19 @@ pub struct Limiter {
 
 /// A limit per key. A handle: clones share the counts.
 ///
-/// See the [module page](self) for an example.
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::{ManualClock, TokenBucket};
+///
+/// let clock = ManualClock::new();
+/// let logins = TokenBucket::per_minute(2).keyed_limiter().clock(clock.clone()).build()?;
+/// assert!(logins.try_acquire("alice").is_allowed());
+/// assert_eq!(logins.peek("alice", 2).retry_after(), Some(Duration::from_secs(30)));
+/// // She has logged in: what she mistyped is forgotten.
+/// assert!(logins.reset("alice"));
+/// assert_eq!(logins.peek("alice", 2).retry_after(), None);
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 #[derive(Clone)]
 pub struct KeyedLimiter {
     pub(crate) shared: Shared,
@@ -295,6 +350,20 @@ impl KeyedLimiter {
     pub fn tracked_keys(&self) -> u64 {
         self.shared.counter.tracked(self.time.now())
     }
+}
+
+/// What a rule or a limiter may be called: it is told to callers, logs and metrics as it is.
+pub(crate) fn check_name(name: &str) -> Result<(), ConfigError> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let starts = name.starts_with(|first: char| first.is_ascii_alphabetic());
+    if starts && name.len() <= 64 && name.bytes().all(legal) {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        "name",
+        format!("{name:?}"),
+        "must be a letter followed by at most 63 letters, digits, '_', '.' or '-'",
+    ))
 }
 
 /// The seeded hash of a key: its parts, lengths first, so that no two keys read the same; then which

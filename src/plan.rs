@@ -14,7 +14,7 @@ use crate::{
     },
     clock::{Nanos, Time},
     event::Reason,
-    limiter::{DEFAULT_MAX_KEYS, hash_of},
+    limiter::{DEFAULT_MAX_KEYS, check_name, hash_of},
     observe::KeyWatch,
     request::{
         cost::Cost,
@@ -326,18 +326,7 @@ fn check_cost(cost: &Cost, quota: Quota) -> Result<(), ConfigError> {
 }
 
 fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
-    let name = rule.name.as_bytes();
-    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
-    if !name.first().is_some_and(u8::is_ascii_alphabetic)
-        || name.len() > 64
-        || !name.iter().all(legal)
-    {
-        return Err(ConfigError::new(
-            "name",
-            format!("{:?}", rule.name),
-            "must be a letter followed by at most 63 letters, digits, '_', '.' or '-'",
-        ));
-    }
+    check_name(&rule.name)?;
     if !rule.status.is_client_error() && !rule.status.is_server_error() {
         return Err(ConfigError::new(
             "status",
@@ -531,7 +520,8 @@ fn spec(
 }
 
 impl fmt::Debug for Planned {
+    /// Its name: what a layer's own `Debug` lists.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Planned").field("name", &self.name).finish_non_exhaustive()
+        fmt::Debug::fmt(&self.name, f)
     }
 }

@@ -79,6 +79,23 @@ pub(crate) enum Counting {
 }
 
 /// A limiter that a rule shares with others; see [`Rule::on`].
+///
+/// ```
+/// use tower_sluice::{ManualClock, RateLimitLayer, Rule, TokenBucket, key};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// // An account's quota, spent by its requests and by the jobs they leave behind.
+/// let account = TokenBucket::per_minute(60).keyed_limiter().name("account");
+/// # let account = account.clock(ManualClock::new());
+/// let account = account.build()?;
+/// let layer = RateLimitLayer::builder()
+///     .rule(Rule::on(account.clone()).key(key::header("x-account").or(key::global())))
+///     .build()?;
+/// assert!(account.try_acquire_many("acme", 25).is_allowed());
+/// assert_eq!(layer.handle().peek("account", "acme", 1).await?.remaining(), 35);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SharedLimiter {

@@ -43,6 +43,18 @@ use crate::{
 /// | the future is dropped later, or the body early | permits of rates stay spent |
 ///
 /// The inner service's error type is left as it is.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower::ServiceBuilder;
+/// use tower_sluice::{RateLimit, RateLimitLayer, Rule, TokenBucket};
+///
+/// let layer = RateLimitLayer::builder().rule(Rule::new("all", TokenBucket::per_second(500))).build()?;
+/// let routes: Router = Router::new().route("/", get(|| async {}));
+/// let limited: RateLimit<Router> = ServiceBuilder::new().layer(layer).service(routes);
+/// # let _ = limited;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 pub struct RateLimit<S, M = Erased> {
     inner: S,
     core: Arc<Core>,

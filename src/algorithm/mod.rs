@@ -1,4 +1,14 @@
-//! The algorithms: plain data to write down, and one pure state machine per file.
+//! The algorithms: how a quota is counted.
+//!
+//! ```
+//! use tower_sluice::{FixedWindow, Rule, StartLevel, TokenBucket};
+//!
+//! // 500 a second, and up to 750 at once after a pause; a restart gives nobody a burst.
+//! let api = Rule::new("api", TokenBucket::per_second(500).burst(750).start(StartLevel::Empty));
+//! // What people count: 1,000 a day, from midnight UTC.
+//! let plan = Rule::new("plan", FixedWindow::per_day(1_000).aligned());
+//! # let _ = (api, plan);
+//! ```
 //!
 //! | algorithm | admits | choose it for |
 //! | --- | --- | --- |

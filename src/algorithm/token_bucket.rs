@@ -46,6 +46,20 @@ pub struct TokenBucket {
 ///
 /// A key first seen `t` later starts with what it would have by then, so a new key and an idle key are
 /// the same thing.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::{ManualClock, StartLevel, TokenBucket};
+///
+/// let clock = ManualClock::new();
+/// let bucket = TokenBucket::per_second(10).burst(20);
+/// let cold = bucket.start(StartLevel::Empty).limiter().clock(clock.clone()).build()?;
+/// let half = bucket.start(StartLevel::Fraction(0.5)).limiter().clock(clock.clone()).build()?;
+/// assert_eq!((cold.peek(1).remaining(), half.peek(1).remaining()), (0, 10));
+/// clock.advance(Duration::from_secs(1));
+/// assert_eq!((cold.peek(1).remaining(), half.peek(1).remaining()), (10, 20));
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum StartLevel {

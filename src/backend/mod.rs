@@ -25,6 +25,53 @@ use crate::{
 /// of the service, and the request waits for it. A denied check changes nothing.
 ///
 /// An error is answered with 503: nothing becomes unlimited because its counter is away.
+///
+/// The example `own_backend` counts windows in a map of its own and answers later. A backend may also
+/// wrap another:
+///
+/// ```
+/// use tower_sluice::{
+///     ConfigError, Decision, FixedWindow,
+///     backend::{Answer, Backend, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdicts},
+///     clock::Nanos,
+/// };
+///
+/// /// Says what it is asked, and counts as `Local` does.
+/// struct Logged(Local);
+///
+/// impl Backend for Logged {
+///     fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError> {
+///         println!("counting {} for {}", spec.algorithm().quota(), spec.name());
+///         self.0.register(spec)
+///     }
+///
+///     fn check(&self, now: Nanos, charges: &[Charge<'_>]) -> Answer<Verdicts> {
+///         self.0.check(now, charges)
+///     }
+///
+///     fn undo(&self, now: Nanos, receipts: &[Receipt]) {
+///         self.0.undo(now, receipts);
+///     }
+///
+///     fn peek(&self, now: Nanos, charge: &Charge<'_>) -> Answer<Decision> {
+///         self.0.peek(now, charge)
+///     }
+///
+///     fn reset(&self, now: Nanos, charge: &Charge<'_>) -> Answer<bool> {
+///         self.0.reset(now, charge)
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let backend = Logged(Local::new());
+/// let one = backend.register(&LimiterSpec::new("one", FixedWindow::per_minute(1)))?;
+/// let verdicts = backend.check(Nanos::ZERO, &[Charge::new(one, 1)]).resolve().await?;
+/// assert!(verdicts.all_allowed());
+/// let verdicts = backend.check(Nanos::ZERO, &[Charge::new(one, 1)]).resolve().await?;
+/// assert!(!verdicts.all_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 pub trait Backend: Send + Sync + 'static {
     /// Takes a limiter on, when a layer is built and when its quota changes
     /// ([`LimiterSpec::replaces`]).
@@ -95,6 +142,21 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 }
 
 /// An answer, now or later. Exhaustive on purpose: a third state would change what callers must do.
+///
+/// ```
+/// use tower_sluice::{BackendError, BackendErrorKind, backend::Answer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let known = Answer::Ready(Ok(true));
+/// assert!(known.resolve().await.unwrap());
+///
+/// // A client of the store's goes here; its error becomes the backend's.
+/// let asked: Answer<bool> = Answer::Pending(Box::pin(async {
+///     Err(BackendError::new(BackendErrorKind::Unavailable, "connection refused"))
+/// }));
+/// assert_eq!(asked.resolve().await.unwrap_err().kind(), BackendErrorKind::Unavailable);
+/// # });
+/// ```
 #[must_use = "a pending answer does nothing unless awaited"]
 pub enum Answer<T> {
     /// The backend knows.
@@ -130,7 +192,26 @@ impl<T: fmt::Debug> fmt::Debug for Answer<T> {
     }
 }
 
+/// How many keys a keyed limiter or rule keeps at most, unless told otherwise: about 4 MiB.
+pub const DEFAULT_MAX_KEYS: u64 = 131_072;
+
 /// What a backend is told of a limiter.
+///
+/// Layers make it of their rules. Tests of a backend's [`register`](Backend::register) make their own:
+///
+/// ```
+/// use tower_sluice::{FixedWindow, Quota, backend::{Backend, LimiterSpec, Local}};
+///
+/// let backend = Local::new();
+/// let spec = LimiterSpec::new("per-user", FixedWindow::per_minute(3)).keyed(1_000);
+/// let id = backend.register(&spec)?;
+/// let stricter = LimiterSpec::new("per-user", FixedWindow::per_minute(2)).keyed(1_000);
+/// assert_eq!(backend.register(&stricter.replacing(id))?, id);
+///
+/// let error = backend.register(&LimiterSpec::new("none", Quota::per_second(0))).unwrap_err();
+/// assert_eq!(error.field(), "permits");
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LimiterSpec {
     pub(crate) name: Arc<str>,
@@ -146,6 +227,36 @@ pub struct LimiterSpec {
 }
 
 impl LimiterSpec {
+    /// A limiter without keys, with one quota, the algorithm's own, registered at the clock's zero, which
+    /// is 1970-01-01 00:00 UTC.
+    #[must_use]
+    pub fn new(name: impl Into<String>, algorithm: impl Into<Algorithm>) -> Self {
+        let algorithm = algorithm.into();
+        Self {
+            name: Arc::from(name.into()),
+            algorithm,
+            quotas: vec![algorithm.quota()],
+            factors: vec![1],
+            keyed: false,
+            max_keys: DEFAULT_MAX_KEYS,
+            utc_at_zero: Duration::ZERO,
+            now: Nanos::ZERO,
+            replaces: None,
+        }
+    }
+
+    /// The same limiter with keys, of which at most `max_keys` are kept.
+    #[must_use]
+    pub fn keyed(self, max_keys: u64) -> Self {
+        Self { keyed: true, max_keys, ..self }
+    }
+
+    /// The same limiter in place of `old`, as where a quota changes.
+    #[must_use]
+    pub fn replacing(self, old: LimiterId) -> Self {
+        Self { replaces: Some(old), ..self }
+    }
+
     /// The same limiter with another quota, at `now`, in place of the limiter `replaces`.
     pub(crate) fn renewed(
         &self,
@@ -203,10 +314,25 @@ impl LimiterSpec {
 }
 
 /// What a backend calls a limiter; it means something to that backend only.
+///
+/// ```
+/// use tower_sluice::backend::LimiterId;
+///
+/// // The index of what `register` has pushed, say.
+/// assert_ne!(LimiterId(0), LimiterId(1));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LimiterId(pub u64);
 
 /// What one request asks of one limiter.
+///
+/// ```
+/// use tower_sluice::backend::{Charge, LimiterId};
+///
+/// let charge = Charge::new(LimiterId(3), 5).key(b"alice");
+/// assert_eq!((charge.limiter(), charge.cost()), (LimiterId(3), 5));
+/// assert_eq!((charge.key_bytes(), charge.quota()), (&b"alice"[..], 0));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
     pub(crate) limiter: LimiterId,
@@ -259,7 +385,8 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
-    /// Zero: decide now. Else an allowed verdict may say when to depart, no later than this.
+    /// Zero: decide now. Else an allowed verdict may say when to depart, no later than this. No setting
+    /// asks for a wait in this version: it is always zero.
     #[must_use]
     pub fn longest_wait(&self) -> Duration {
         self.longest_wait
@@ -267,6 +394,18 @@ impl<'a> Charge<'a> {
 }
 
 /// What a charge got, and the receipt to undo it by.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::{Decision, backend::{LimiterId, Receipt, Verdict, Verdicts}};
+///
+/// let minute = Duration::from_secs(60);
+/// let receipt = Receipt::new(LimiterId(0), [7, 0, 0, 0]);
+/// let allowed = Verdict::new(Decision::allowed(5, 4, minute), receipt);
+/// let denied = Verdict::new(Decision::denied(5, 0, minute, minute), receipt);
+/// let verdicts: Verdicts = [allowed, denied].into_iter().collect();
+/// assert!(!verdicts.all_allowed());
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Verdict {
@@ -281,7 +420,8 @@ impl Verdict {
         Self { decision, receipt, depart_after: Duration::ZERO }
     }
 
-    /// Sets how long the request must wait although it is allowed. Default: not at all.
+    /// Sets how long the request must wait although it is allowed. Default: not at all. Only for a charge
+    /// with a [`longest_wait`](Charge::longest_wait), which none has in this version.
     pub fn depart_after(self, wait: Duration) -> Self {
         Self { depart_after: wait, ..self }
     }
@@ -305,6 +445,14 @@ impl Verdict {
 }
 
 /// What undoes one charge: the limiter, and four words that mean something to the backend that made it.
+///
+/// ```
+/// use tower_sluice::backend::{LimiterId, Receipt};
+///
+/// // Which window of which key was charged, and how much.
+/// let receipt = Receipt::new(LimiterId(1), [0x5ca1_ab1e, 29, 2, 0]);
+/// assert_eq!(receipt.words()[2], 2);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt {
     limiter: LimiterId,
@@ -331,7 +479,8 @@ impl Receipt {
     }
 }
 
-/// One verdict per charge, in their order; inline for eight.
+/// One verdict per charge, in their order; inline for eight. Collected from an iterator: see
+/// [`Verdict`].
 #[derive(Clone, Debug, Default)]
 pub struct Verdicts(SmallVec<[Verdict; 8]>);
 

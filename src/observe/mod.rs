@@ -71,7 +71,13 @@ impl Watch {
         }
         let fault = SetupFault { fault, rule: rule.cloned() };
         #[cfg(feature = "tracing")]
-        tracing::warn!(target: "tower_sluice", code = fault.fault.code(), "{fault}");
+        tracing::warn!(
+            target: "tower_sluice",
+            code = fault.fault().code(),
+            rule = fault.rule(),
+            "{}",
+            fault.fault().advice(),
+        );
         for observer in &self.observers {
             observer.fault(&fault);
         }

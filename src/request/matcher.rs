@@ -116,6 +116,16 @@ struct Pattern {
 }
 
 /// Requests with this method.
+///
+/// ```
+/// use http::Method;
+/// use tower_sluice::{Rule, TokenBucket, matcher};
+///
+/// // Everything but reads.
+/// let reads = matcher::method(Method::GET).or(matcher::method(Method::HEAD));
+/// let writes = Rule::new("writes", TokenBucket::per_second(50)).matching(reads.not());
+/// # let _ = writes;
+/// ```
 pub fn method(method: Method) -> Match {
     Match { kind: Kind::Method(method) }
 }
@@ -132,6 +142,26 @@ pub fn method(method: Method) -> Match {
 ///
 /// A pattern that no route can have (without a leading slash, say) is an error when the rule is
 /// built.
+///
+/// ```
+/// use axum::{Router, body::Body, http::Request, routing::get};
+/// use tower::ServiceExt;
+/// use tower_sluice::{FixedWindow, RateLimitLayer, Rule, matcher};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let exports = Rule::new("exports", FixedWindow::per_day(1)).matching(matcher::path("/export/{id}"));
+/// let app: Router = Router::new()
+///     .route("/export/{id}", get(|| async {}))
+///     .route("/orders", get(|| async {}))
+///     .layer(RateLimitLayer::builder().rule(exports).build()?); // inside the router
+///
+/// for (path, expected) in [("/export/1", 200), ("/export/2", 429), ("/orders", 200)] {
+///     let answer = app.clone().oneshot(Request::get(path).body(Body::empty())?).await?;
+///     assert_eq!(answer.status(), expected, "{path}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 pub fn path(pattern: impl Into<String>) -> Match {
@@ -155,6 +185,14 @@ pub fn path(pattern: impl Into<String>) -> Match {
 ///
 /// Of a repeated header the first line counts. A name that is none is an error when the rule is
 /// built.
+///
+/// ```
+/// use tower_sluice::{Rule, TokenBucket, matcher};
+///
+/// let batch = Rule::new("batch", TokenBucket::per_minute(10))
+///     .matching(matcher::header("x-priority", "batch"));
+/// # let _ = batch;
+/// ```
 pub fn header(name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Match {
     let kind = match header_name("matcher.header", name.as_ref()) {
         Ok(name) => Kind::Header(Arc::new((name, value.as_ref().trim_ascii().into()))),
@@ -168,6 +206,18 @@ pub fn header(name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Match {
 /// The peer is who connects to us; behind a proxy, that is the proxy, and no header changes it. A
 /// request without a peer address is in no network. Text that is no network is an error when the
 /// rule is built.
+///
+/// ```
+/// use tower_sluice::{RateLimitLayer, Rule, TokenBucket, matcher};
+///
+/// // Our own machines are not limited.
+/// let layer = RateLimitLayer::builder()
+///     .rule(Rule::new("all", TokenBucket::per_second(500)))
+///     .exempt_matching(matcher::network(["10.0.0.0/8", "fd00::/8", "192.0.2.7"]))
+///     .build()?;
+/// # let _ = layer;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 pub fn network<I>(networks: I) -> Match
 where
     I: IntoIterator<Item: AsRef<str>>,

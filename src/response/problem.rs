@@ -1,6 +1,6 @@
 //! Problem details (RFC 9457), with the types of the RateLimit fields draft.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
@@ -10,7 +10,7 @@ use crate::event::Reason;
 /// The body's media type.
 pub(crate) const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// The body of a refusal by `rules`, whose names need no escaping.
+/// The body of a refusal by `rules`.
 pub(crate) fn body<'a>(
     status: StatusCode,
     reason: Reason,
@@ -41,15 +41,37 @@ pub(crate) fn body<'a>(
     );
     for (i, rule) in rules.into_iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };
-        let _ = write!(text, r#"{comma}"{rule}""#);
+        let _ = write!(text, r#"{comma}"{}""#, Escaped(rule));
     }
     text.push_str("]}");
     Bytes::from(text.into_boxed_str().into_string())
 }
 
+/// Text as a JSON string has it. The names of a layer's rules have nothing to escape.
+struct Escaped<'t>(&'t str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\0'..' ' => write!(f, "\\u{:04x}", u32::from(c))?,
+                _ => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_escaped() {
+        assert_eq!(Escaped("a\"b\\c\nd").to_string(), r#"a\"b\\c\u000ad"#);
+        assert_eq!(Escaped("per-user").to_string(), "per-user");
+    }
 
     #[test]
     fn body_is_the_documented_one() {

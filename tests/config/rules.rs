@@ -18,12 +18,14 @@ fn names_that_are_none_are_quoted() {
         let error = error_of([right(name)]);
         assert_eq!((error.rule(), error.field()), (Some(name), "name"));
         assert_eq!(error.value(), format!("{name:?}"));
-        let limiter = TokenBucket::per_second(10).limiter().name(name).build().unwrap();
-        assert_eq!(error_of([Rule::on(limiter)]), error);
+        assert_eq!(TokenBucket::per_second(10).limiter().name(name).build().unwrap_err(), error);
+        let keyed = TokenBucket::per_second(10).keyed_limiter();
+        assert_eq!(keyed.name(name).build().unwrap_err(), error);
     }
     let longest = "x".repeat(64);
     for name in ["a", "A", "per-user", "a.b_c-9", &longest] {
         assert!(RateLimitLayer::builder().rule(right(name)).build().is_ok(), "{name}");
+        assert!(TokenBucket::per_second(10).limiter().name(name).build().is_ok(), "{name}");
     }
 }
 

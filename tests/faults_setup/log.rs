@@ -8,7 +8,7 @@ use std::{
 use tower_sluice::{event::Fault, key};
 use tracing::{Level, Subscriber, field, span};
 
-use crate::{Watched, by_user, request, send_many, wide};
+use crate::{Watched, by_user, request, send, send_many, wide};
 
 /// One event: level, target, and its fields in order.
 type Event = (Level, String, Vec<(String, String)>);
@@ -61,19 +61,25 @@ fn faults_are_tracing_warnings() {
             );
             send_many(&watched.inside(), 3, |_| request("/a")).await;
             send_many(&watched.inside(), 500, |n| by_user(&format!("secret-{n}"))).await;
+            send(&watched.inside().layer(watched.layer.clone()), by_user("twice")).await;
         });
     });
     let told = log.0.lock().unwrap().clone();
-    let text = |fault: Fault, rule: &str| {
-        let message = format!("{}: {rule}{}", fault.code(), fault.advice());
-        let code = format!("{:?}", fault.code());
-        vec![("message".to_owned(), message), ("code".to_owned(), code)]
+    let text = |fault: Fault, rule: Option<&str>| {
+        let field = |name: &str, value: String| (name.to_owned(), value);
+        let rule = rule.map(|rule| field("rule", format!("{rule:?}")));
+        let message = field("message", fault.advice().to_owned());
+        [message, field("code", format!("{:?}", fault.code()))].into_iter().chain(rule).collect()
     };
     let sorted = |mut fields: Vec<(String, String)>| {
         fields.sort();
         fields
     };
-    let expected = [text(Fault::Peer, "rule \"user\": "), text(Fault::Keys, "rule \"user\": ")];
+    let expected = [
+        text(Fault::Peer, Some("user")),
+        text(Fault::Keys, Some("user")),
+        text(Fault::Twice, None),
+    ];
     assert_eq!(told.len(), expected.len(), "{told:?}");
     for ((level, target, fields), expected) in told.into_iter().zip(expected) {
         assert_eq!((level, &*target), (Level::WARN, "tower_sluice"));
