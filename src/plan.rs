@@ -162,10 +162,10 @@ impl Planned {
         check_cost(&self.cost, quota).map_err(|error| error.of_rule(&self.name))?;
         match &self.count {
             Count::Local(counter) => counter.set_limit(quota, now),
-            Count::Remote(remote) => {
-                let spec = remote.spec.renewed(quota, now, Some(remote.id))?;
-                remote.backend.register(&spec).map(|_| ())
-            }
+            Count::Remote(remote) => remote
+                .spec
+                .renewed(quota, now, Some(remote.id))
+                .and_then(|spec| remote.backend.register(&spec).map(|_| ())),
         }
         .map_err(|error| error.of_rule(&self.name))
     }
@@ -382,6 +382,12 @@ fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
         }
         (None, None) => {}
     }
+    if let Counting::Own(algorithm) = &rule.counting {
+        // A backend of one's own may count more than the one here; this much holds for all.
+        for factor in rule.key.as_ref().map_or_else(|| vec![1], KeyBy::factors) {
+            algorithm.quota().relaxed(factor)?.checked()?;
+        }
+    }
     if let Counting::Shared(limiter) = &rule.counting {
         let (time, keyed) = match limiter {
             SharedLimiter::Keyed(limiter) => (&limiter.time, true),
@@ -501,15 +507,10 @@ fn spec(
     defaults: &Defaults<'_>,
 ) -> Result<LimiterSpec, ConfigError> {
     let quotas = factors.iter().map(|factor| algorithm.quota().relaxed(*factor));
-    let quotas = quotas.collect::<Result<Vec<_>, _>>()?;
-    // A backend of one's own may count more than the one here; this much holds for all.
-    for quota in &quotas {
-        quota.checked()?;
-    }
     Ok(LimiterSpec {
         name: Arc::clone(&rule.name),
         algorithm,
-        quotas,
+        quotas: quotas.collect::<Result<_, _>>()?,
         factors: factors.to_vec(),
         keyed: rule.key.is_some(),
         max_keys: rule.max_keys.unwrap_or(DEFAULT_MAX_KEYS),

@@ -265,7 +265,10 @@ impl LimiterSpec {
         replaces: Option<LimiterId>,
     ) -> Result<Self, ConfigError> {
         let quotas = self.factors.iter().map(|factor| quota.relaxed(*factor));
-        let quotas = quotas.collect::<Result<_, _>>()?;
+        let quotas = quotas.collect::<Result<Vec<_>, _>>()?;
+        for quota in &quotas {
+            quota.checked()?;
+        }
         let algorithm = self.algorithm.with_quota(quota);
         Ok(Self { algorithm, quotas, now, replaces, ..self.clone() })
     }

@@ -188,3 +188,45 @@ async fn requests_without_anything_are_decided() {
     }
     assert_eq!(statuses, TWO);
 }
+
+#[tokio::test]
+async fn only_the_two_methods_of_grpc_health_are_exempt() {
+    const HEALTH: &str = "/grpc.health.v1.Health";
+    const GRPC: Option<&str> = Some("application/grpc");
+    let statuses = async |method: &str, path: &str, content_type: Option<&str>| {
+        let rule = Rule::new("all", FixedWindow::per_day(2));
+        let layer = RateLimitLayer::builder().rule(rule).clock(ManualClock::new()).build().unwrap();
+        let mut statuses = [0; 3];
+        for status in &mut statuses {
+            let service = layer.layer(service_fn(|_: Request<Body>| async {
+                Ok::<_, Infallible>(Response::new(Body::empty()))
+            }));
+            let mut request = Request::builder().method(method).uri(path);
+            if let Some(content_type) = content_type {
+                request = request.header(header::CONTENT_TYPE, content_type);
+            }
+            let answer = service.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            *status = answer.status().as_u16();
+        }
+        statuses
+    };
+    for method in ["Check", "Watch"] {
+        let path = format!("{HEALTH}/{method}");
+        for content_type in ["application/grpc", "application/grpc+proto"] {
+            assert_eq!(statuses("POST", &path, Some(content_type)).await, [200; 3], "{path}");
+        }
+        for content_type in [None, Some("application/json"), Some("text/plain"), Some("")] {
+            assert_eq!(statuses("POST", &path, content_type).await, TWO, "{content_type:?}");
+        }
+        for other in ["GET", "PUT", "OPTIONS"] {
+            assert_eq!(statuses(other, &path, GRPC).await, TWO, "{other} {path}");
+        }
+    }
+    for path in ["login", "", "check", "Check/", "Check/login", "Checks", "../login"] {
+        let path = format!("{HEALTH}/{path}");
+        assert_eq!(statuses("POST", &path, GRPC).await, TWO, "{path}");
+    }
+    for path in ["/", HEALTH, "/in/grpc.health.v1.Health/Check", "/other.Health/Check"] {
+        assert_eq!(statuses("POST", path, GRPC).await, TWO, "{path}");
+    }
+}

@@ -1,11 +1,17 @@
 //! Layers as a whole, and limiters that rules share.
 
+use std::{convert::Infallible, time::Duration};
+
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
-    Backend, BackendError, ConfigError, Decision, FixedWindow, Limiter, ManualClock, Missing,
-    RateLimitLayer, Rule, TokenBucket,
+    Backend, BackendError, ConfigError, Decision, FixedWindow, HandleError, Limiter, ManualClock,
+    Missing, Quota, RateLimitLayer, Rule, TokenBucket,
     backend::{Answer, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdicts},
-    clock::{Nanos, StdClock},
+    clock::{BoxFuture, Clock, Nanos, StdClock},
     key, matcher,
+    testing::ScriptedBackend,
 };
 
 use crate::support::{assert_names, assert_refused, error_of, right};
@@ -127,4 +133,133 @@ fn what_a_backend_refuses_is_said_of_the_rule() {
     assert!(named.clone().rule(right("r")).build().is_ok());
     let error = named.rule(Rule::new("w", FixedWindow::per_day(0))).build().unwrap_err();
     assert_names(&error, "w", "permits", "0");
+}
+
+#[test]
+fn a_failing_rule_leaves_the_backends_of_the_others_without_a_registration() {
+    for wrong in [
+        right("second").status(StatusCode::OK),
+        right("second").cost(11),
+        right("second").key(key::header("a")),
+        right("second").key(key::client_ip()).max_keys(1 << 33),
+        right("first"),
+        Rule::new("second", TokenBucket::per_second(0)),
+        Rule::new("second", TokenBucket::per_second(u64::MAX)),
+        Rule::new("second", FixedWindow::per_day(1).aligned()).key(key::client_ip().relaxed(0)),
+        Rule::new("second", TokenBucket::per_second(0)).backend(ScriptedBackend::new()),
+        Rule::new("second", TokenBucket::per_second(1).burst(0)).backend(ScriptedBackend::new()),
+        right("second").key(key::client_ip().relaxed(u64::MAX)).backend(ScriptedBackend::new()),
+    ] {
+        let own = ScriptedBackend::new();
+        let layer = RateLimitLayer::builder()
+            .rule(right("first").backend(own.clone()))
+            .rule(wrong)
+            .rule(right("third").backend(own.clone()))
+            .build();
+        let error = layer.unwrap_err();
+        assert!(own.specs().is_empty(), "told of {:?} before {error}", own.specs());
+    }
+    let own = ScriptedBackend::new();
+    let right = [right("first"), right("second")].map(|rule| rule.backend(own.clone()));
+    assert!(RateLimitLayer::builder().rules(right).build().is_ok());
+    assert_eq!(own.specs().len(), 2);
+}
+
+#[test]
+fn no_backend_is_asked_to_count_what_cannot_be_counted() {
+    for (quota, field, value) in [
+        (Quota::per_second(0), "permits", "0"),
+        (Quota::new(1, Duration::ZERO), "period", "0s"),
+        (Quota::per_second(1).burst(0), "burst", "0"),
+    ] {
+        let own = ScriptedBackend::new();
+        let rule = Rule::new("r", TokenBucket::from(quota));
+        assert_refused(rule.clone().backend(own.clone()), field, value);
+        let by_key = rule.clone().key(key::client_ip().relaxed(3));
+        assert_refused(by_key.backend(own.clone()), field, value);
+        let of_layer = RateLimitLayer::builder().backend(own.clone()).rule(rule);
+        assert_names(&of_layer.build().unwrap_err(), "r", field, value);
+        assert!(own.specs().is_empty());
+        // Nor later.
+        let layer =
+            RateLimitLayer::builder().rule(right("r").backend(own.clone())).build().unwrap();
+        match layer.handle().set_limit("r", quota).unwrap_err() {
+            HandleError::Config(error) => assert_names(&error, "r", field, value),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(own.specs().len(), 1);
+    }
+}
+
+#[test]
+fn a_limit_below_a_fixed_cost_is_not_put_in_force() {
+    let own = ScriptedBackend::new();
+    for rule in [right("r"), right("r").backend(own.clone())] {
+        let handle = RateLimitLayer::builder().rule(rule.cost(5)).build().unwrap().handle();
+        for quota in [Quota::per_second(4), Quota::per_second(100).burst(4)] {
+            match handle.set_limit("r", quota).unwrap_err() {
+                HandleError::Config(error) => assert_names(&error, "r", "cost", "5"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(handle.set_limit("r", Quota::per_second(5)).is_ok());
+    }
+    assert_eq!(own.specs().len(), 2, "told of the first and of the last");
+}
+
+/// A clock of one's own.
+#[derive(Clone)]
+struct Own(ManualClock);
+
+impl Clock for Own {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, deadline: Nanos) -> BoxFuture<'static, ()> {
+        self.0.sleep_until(deadline)
+    }
+
+    fn utc_at_zero(&self) -> Duration {
+        self.0.utc_at_zero()
+    }
+}
+
+#[tokio::test]
+async fn a_layer_without_a_clock_takes_that_of_the_limiter_its_rule_shares() {
+    let manual = ManualClock::new();
+    let bucket = TokenBucket::per_hour(1);
+    let name = |n: usize| if n == 0 { "manual" } else { "own" };
+    let limiters = [
+        bucket.limiter().name(name(0)).clock(manual.clone()).build().unwrap(),
+        bucket.limiter().name(name(1)).clock(Own(manual.clone())).build().unwrap(),
+    ];
+    for (n, limiter) in limiters.iter().enumerate() {
+        // Not the first of the rules, and not the only one.
+        let layer = RateLimitLayer::builder()
+            .rule(Rule::new("private", bucket))
+            .rule(Rule::on(limiter.clone()))
+            .build()
+            .unwrap();
+        let handle = layer.handle();
+        let left = async |rule: &str| handle.peek(rule, (), 0).await.unwrap().remaining();
+        let ask = async || {
+            let inner = service_fn(|_: Request<Body>| async {
+                Ok::<_, Infallible>(Response::new(Body::empty()))
+            });
+            layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap().status()
+        };
+        assert_eq!(ask().await, 200);
+        assert_eq!((left("private").await, left(name(n)).await), (0, 0));
+        assert_eq!(ask().await, 429);
+        // Both go by it: an hour of any other clock would not be over.
+        manual.advance(Duration::from_secs(3_600));
+        assert_eq!((left("private").await, left(name(n)).await), (1, 1));
+        assert!(limiter.try_acquire().is_allowed());
+        assert_eq!(ask().await, 429);
+    }
+    // Two limiters of two clocks have none in common.
+    let [manual, own] = limiters;
+    let error = error_of([Rule::on(manual), Rule::on(own)]);
+    assert_names(&error, "own", "clock", "ManualClock");
 }

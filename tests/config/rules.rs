@@ -2,12 +2,13 @@
 
 use http::StatusCode;
 use tower_sluice::{
-    Key, Missing, RateLimitLayer, Rule, TokenBucket,
+    FixedWindow, Key, ManualClock, Missing, RateLimitLayer, Rule, TokenBucket,
     key::{self, KeyExtractor},
     matcher,
+    testing::ScriptedBackend,
 };
 
-use crate::support::{assert_names, assert_refused, error_of, right};
+use crate::support::{assert_names, assert_refused, error_of, right, rule};
 
 #[test]
 fn names_that_are_none_are_quoted() {
@@ -171,6 +172,81 @@ fn tables_for_no_key_and_for_too_many_are_refused() {
     // The most there can be takes 128 GiB: what is not there is an error, not an abort.
     if let Err(error) = limiter.max_keys(1 << 32).build() {
         assert_names(&error, "r", "max_keys", "4294967296");
+    }
+}
+
+#[test]
+fn a_number_of_keys_needs_keys_to_keep() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::per_second(10);
+    let unkeyed = bucket.limiter().name("r").clock(clock.clone()).build().unwrap();
+    let keyed = bucket.keyed_limiter().name("r").clock(clock).build().unwrap();
+    for keys in [0, 1, 4_000] {
+        let shown = keys.to_string();
+        for rule in [
+            right("r").max_keys(keys),
+            right("r").backend(ScriptedBackend::new()).max_keys(keys),
+            Rule::on(unkeyed.clone()).max_keys(keys),
+            Rule::on(keyed.clone()).key(key::client_ip()).max_keys(keys),
+        ] {
+            assert_refused(rule, "max_keys", &shown);
+        }
+    }
+    // Nothing is kept in none, wherever that would be.
+    for backend in [ScriptedBackend::new(), ScriptedBackend::decisions([])] {
+        let rule = right("r").key(key::client_ip()).max_keys(0).backend(backend.clone());
+        assert_refused(rule, "max_keys", "0");
+        assert!(backend.specs().is_empty());
+    }
+}
+
+#[test]
+fn cookie_names_that_no_request_can_have_are_refused() {
+    for name in ["a=b; c", "a=b", "a;b", "a,b", "a b", " a", "a ", "a\t", "\"a\"", "a\n", ""] {
+        let rule = right("r").key(key::cookie(name)).missing(Missing::Skip);
+        assert_refused(rule, "key.cookie", &format!("{name:?}"));
+    }
+    for name in ["session", "__Host-id", "a.b", "a[0]", "a%20b", "s:id", "\u{e9}"] {
+        let rule = right("r").key(key::cookie(name)).missing(Missing::Skip);
+        assert!(RateLimitLayer::builder().rule(rule).build().is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn costs_that_limit_nobody_or_everybody_are_refused() {
+    let bucket = TokenBucket::per_second(10).burst(20);
+    let limiter = bucket.limiter().name("r").build().unwrap();
+    for cost in [0, 21, u64::MAX] {
+        let shown = cost.to_string();
+        assert_refused(rule(bucket).cost(cost), "cost", &shown);
+        assert_refused(rule(bucket).cost(cost).key(key::client_ip()), "cost", &shown);
+        assert_refused(rule(bucket).cost(cost).backend(ScriptedBackend::new()), "cost", &shown);
+        assert_refused(rule(FixedWindow::per_day(20)).cost(cost), "cost", &shown);
+        assert_refused(Rule::on(limiter.clone()).cost(cost), "cost", &shown);
+    }
+    for cost in [1, 20] {
+        assert!(RateLimitLayer::builder().rule(rule(bucket).cost(cost)).build().is_ok());
+        assert!(
+            RateLimitLayer::builder().rule(Rule::on(limiter.clone()).cost(cost)).build().is_ok()
+        );
+    }
+}
+
+#[test]
+fn alternatives_to_a_key_that_cannot_be_missing_are_refused() {
+    for total in [
+        key::client_ip().boxed(),
+        key::global(),
+        key::route(),
+        key::always(|head| Key::from(head.path())),
+        key::client_ip().relaxed(5),
+        key::header("a").or(key::client_ip()),
+        key::client_ip().and(key::route()),
+    ] {
+        let error = error_of([right("r").key(total.or(key::header("x-user-id")))]);
+        assert_eq!((error.rule(), error.field()), (Some("r"), "key.or"));
+        assert!(error.value().ends_with(" or header x-user-id"), "{error}");
+        assert!(error.reason().contains("is never asked"), "{error}");
     }
 }
 

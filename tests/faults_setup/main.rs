@@ -1,7 +1,7 @@
 //! Set-up faults: each raised once, with its rule where it concerns one, silenced where asked, and not
 //! raised in a right set-up.
 
-mod log;
+mod rarer;
 
 use std::{
     net::SocketAddr,

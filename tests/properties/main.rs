@@ -10,6 +10,7 @@ mod models;
 mod quotas;
 mod rules;
 mod subjects;
+mod texts;
 mod threads;
 mod undo;
 mod window;

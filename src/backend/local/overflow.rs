@@ -90,3 +90,151 @@ impl Overflow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, time::Duration};
+
+    use axum_core::body::Body;
+    use http::{Request, Response, StatusCode};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    use crate::{
+        Algorithm, Backend, FixedWindow, KeyedLimiter, ManualClock, Missing, RateLimitLayer, Rule,
+        TokenBucket,
+        backend::{Answer, Charge, LimiterSpec, Local, Verdicts},
+        clock::Nanos,
+        key,
+    };
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const NANO: Duration = Duration::from_nanos(1);
+
+    fn ten_an_hour() -> [Algorithm; 3] {
+        let window = FixedWindow::per_hour(10);
+        [TokenBucket::per_hour(10).into(), window.into(), window.aligned().into()]
+    }
+
+    /// A limiter that keeps one key, and that key is live.
+    fn full(algorithm: Algorithm, clock: &ManualClock) -> KeyedLimiter {
+        let builder = match algorithm {
+            Algorithm::TokenBucket(bucket) => bucket.keyed_limiter(),
+            Algorithm::FixedWindow(window) => window.keyed_limiter(),
+        };
+        let limiter = builder.max_keys(1).clock(clock.clone()).build().expect("a limiter");
+        assert_eq!(admitted(&limiter, "live"), 10);
+        limiter
+    }
+
+    /// How many of 30 requests pass.
+    fn admitted(limiter: &KeyedLimiter, key: &str) -> usize {
+        (0..30).filter(|_| limiter.try_acquire(key).is_allowed()).count()
+    }
+
+    #[test]
+    fn changing_over_from_overflow_to_a_slot_gives_no_second_quota() {
+        for algorithm in ten_an_hour() {
+            let clock = ManualClock::new();
+            let limiter = full(algorithm, &clock);
+            assert_eq!(admitted(&limiter, "newcomer"), 10, "{algorithm:?}");
+            assert_eq!(admitted(&limiter, "live"), 0, "{algorithm:?}");
+            // The slot is free, but his debt comes along.
+            assert!(limiter.reset("live"));
+            clock.advance(NANO);
+            assert_eq!(limiter.peek("newcomer", 0).remaining(), 0, "{algorithm:?}");
+            assert_eq!(admitted(&limiter, "newcomer"), 0, "{algorithm:?}");
+            clock.advance(HOUR);
+            assert_eq!(limiter.peek("newcomer", 0).remaining(), 10, "{algorithm:?}");
+            assert_eq!(admitted(&limiter, "newcomer"), 10, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn who_changes_over_halfway_gets_the_other_half() {
+        // An aligned window gives a slot back when it ends, and then nobody owes anything.
+        for algorithm in ten_an_hour().into_iter().take(2) {
+            let clock = ManualClock::new();
+            let limiter = full(algorithm, &clock);
+            assert!(limiter.try_acquire_many("newcomer", 7).is_allowed());
+            assert!(limiter.reset("live"));
+            clock.advance(NANO);
+            assert!(!limiter.try_acquire_many("newcomer", 4).is_allowed(), "{algorithm:?}");
+            assert_eq!(limiter.tracked_keys(), 0, "a refusal takes no slot: {algorithm:?}");
+            assert_eq!(admitted(&limiter, "newcomer"), 3, "{algorithm:?}");
+            assert_eq!(limiter.tracked_keys(), 1, "{algorithm:?}");
+            clock.advance(HOUR);
+            assert_eq!(admitted(&limiter, "newcomer"), 10, "{algorithm:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nor_does_a_layer_give_a_second_quota() {
+        for algorithm in ten_an_hour() {
+            let clock = ManualClock::new();
+            let rule = Rule::new("per-user", algorithm)
+                .key(key::header("x-user-id"))
+                .missing(Missing::Skip)
+                .max_keys(1);
+            let layer = RateLimitLayer::builder().rule(rule).clock(clock.clone()).build().unwrap();
+            let passed = async |user: &str| {
+                let mut passed = 0;
+                for _ in 0..30 {
+                    let inner = service_fn(|_: Request<()>| async {
+                        Ok::<_, Infallible>(Response::new(Body::empty()))
+                    });
+                    let request = Request::get("/").header("x-user-id", user).body(()).unwrap();
+                    let answer = layer.layer(inner).oneshot(request).await.unwrap();
+                    passed += usize::from(answer.status() == StatusCode::OK);
+                }
+                passed
+            };
+            assert_eq!((passed("live").await, passed("newcomer").await), (10, 10));
+            assert!(layer.handle().reset("per-user", "live").await.unwrap());
+            clock.advance(NANO);
+            assert_eq!(passed("newcomer").await, 0, "{algorithm:?}");
+            clock.advance(HOUR);
+            assert_eq!(passed("newcomer").await, 10, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn undoing_the_first_charge_in_a_slot_leaves_what_was_spent_before() {
+        for algorithm in ten_an_hour() {
+            let local = Local::new();
+            let spec = LimiterSpec {
+                name: "spec".into(),
+                algorithm,
+                quotas: vec![algorithm.quota()],
+                factors: vec![1],
+                keyed: true,
+                max_keys: 1,
+                utc_at_zero: Duration::ZERO,
+                now: Nanos::ZERO,
+                replaces: None,
+            };
+            let id = local.register(&spec).expect("a limiter");
+            let of = |key: &'static str, cost| Charge::new(id, cost).key(key.as_bytes());
+            let check = |now, charge| match local.check(now, &[charge]) {
+                Answer::Ready(Ok(verdicts)) => verdicts,
+                _ => panic!("the backend answers at once"),
+            };
+            let left = |now| match local.peek(now, &of("newcomer", 0)) {
+                Answer::Ready(Ok(decision)) => decision.remaining(),
+                _ => panic!("the backend answers at once"),
+            };
+            let start = Nanos::new(1);
+            assert!(check(start, of("live", 10)).all_allowed());
+            assert!(check(start, of("newcomer", 7)).all_allowed());
+            assert!(matches!(local.reset(start, &of("live", 0)), Answer::Ready(Ok(true))));
+            let later = start + NANO;
+            let made: Verdicts = check(later, of("newcomer", 2));
+            assert!(made.all_allowed());
+            assert_eq!(left(later), 1, "{algorithm:?}");
+            local.undo(later, &[made.as_slice()[0].receipt()]);
+            assert_eq!(left(later), 3, "{algorithm:?}");
+            assert!(!check(later, of("newcomer", 4)).all_allowed(), "{algorithm:?}");
+            assert!(check(later, of("newcomer", 3)).all_allowed(), "{algorithm:?}");
+            assert_eq!(left(start + HOUR + HOUR), 10, "{algorithm:?}");
+        }
+    }
+}

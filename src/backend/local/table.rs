@@ -570,4 +570,35 @@ mod tests {
             assert!(again != index || word > freed, "{algorithm:?}");
         }
     }
+
+    /// Four idle keys fill the line that a fifth calls home: were one of them evicted while other slots are
+    /// empty, keys that come and go would evict each other for ever.
+    #[test]
+    fn a_new_key_takes_an_empty_slot_before_that_of_an_idle_key() {
+        // Two pairs of lines, for five keys.
+        let (quotas, table) = (quotas(TokenBucket::per_second(5)), Table::new(5).expect("memory"));
+        let home = table.home(77);
+        let neighbours = (1_000..).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let neighbours: Vec<u64> =
+            neighbours.filter(|hash| table.home(*hash) == home).take(5).collect();
+        let [neighbours @ .., sixth] = &neighbours[..] else { panic!("five") };
+        for hash in neighbours {
+            let made: Charged<()> = table.charge(&quotas, *hash, Nanos::new(1), 1, 0, None);
+            assert!(matches!(made, Charged::Made(())));
+            assert!(matches!(table.find(*hash), Found::At(index, _) if index / SLOTS == home));
+        }
+        let later = Nanos::new(5_000_000_000);
+        let (index, _) = table.vacancy(&quotas, 77, later).expect("room");
+        assert_eq!(table.slot(index).0.load(Ordering::Relaxed), UNUSED);
+        assert_ne!(index / SLOTS, home);
+        assert!(matches!(table.charge(&quotas, 77, later, 1, 0, None), Charged::Made(())));
+        for hash in neighbours.iter().chain([&77]) {
+            assert!(matches!(table.find(*hash), Found::At(..)), "{hash}");
+        }
+        // Where five are kept, the sixth has to evict: an idle one.
+        let (index, word) = table.vacancy(&quotas, *sixth, later).expect("idle keys");
+        let present = quotas.present();
+        assert!(table.slot(index).0.load(Ordering::Relaxed) > FREED);
+        assert!(present.machine.is_idle(present.state(word, later), later));
+    }
 }

@@ -51,7 +51,9 @@ impl KeyBy {
             }
             Kind::Relaxed(key, _) => key.admits(alternative, parts),
             // An address is told by `RuleKey::address`, or made by `ClientIp::key_of`.
-            Kind::ClientIp(_) => parts.iter().all(|part| is_client(part.as_bytes())),
+            Kind::ClientIp(_) => {
+                alternative == 0 && matches!(parts, [part] if is_client(part.as_bytes()))
+            }
             _ => {
                 self.parts_of(alternative) == Some(parts.len())
                     && (self.is_total() || parts.iter().any(|part| !part.is_empty()))

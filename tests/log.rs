@@ -1,14 +1,19 @@
-//! Faults are told to `tracing` as well.
+//! Set-up faults are told to `tracing` as well.
+//!
+//! One test, since whether anybody listens to an event is remembered for the whole process, and wrongly
+//! where another thread comes upon it while the listener is installed.
 
 use std::{
+    convert::Infallible,
     fmt,
     sync::{Arc, Mutex},
 };
 
-use tower_sluice::{event::Fault, key};
+use axum::body::Body;
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_sluice::{ManualClock, RateLimitLayer, Rule, TokenBucket, event::Fault, key};
 use tracing::{Level, Subscriber, field, span};
-
-use crate::{Watched, by_user, request, send, send_many, wide};
 
 /// One event: level, target, and its fields in order.
 type Event = (Level, String, Vec<(String, String)>);
@@ -56,12 +61,28 @@ fn faults_are_tracing_warnings() {
     tracing::subscriber::with_default(log.clone(), || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let watched = Watched::of(
-                wide("user").key(key::header("x-user-id").or(key::client_ip())).max_keys(1),
-            );
-            send_many(&watched.inside(), 3, |_| request("/a")).await;
-            send_many(&watched.inside(), 500, |n| by_user(&format!("secret-{n}"))).await;
-            send(&watched.inside().layer(watched.layer.clone()), by_user("twice")).await;
+            let rule = Rule::new("user", TokenBucket::per_second(1_000_000))
+                .key(key::header("x-user-id").or(key::client_ip()))
+                .max_keys(1);
+            let layer =
+                RateLimitLayer::builder().rule(rule).clock(ManualClock::new()).build().unwrap();
+            let send = async |request: http::request::Builder| {
+                let inner = service_fn(|_: Request<Body>| async {
+                    Ok::<_, Infallible>(Response::new(Body::empty()))
+                });
+                let request = request.body(Body::empty()).unwrap();
+                assert_eq!(layer.layer(inner).oneshot(request).await.unwrap().status(), 200);
+            };
+            for _ in 0..3 {
+                send(Request::get("/a")).await;
+            }
+            for n in 0..500 {
+                send(Request::get("/a").header("x-user-id", format!("secret-{n}"))).await;
+            }
+            let twice = layer.layer(layer.layer(service_fn(|_: Request<Body>| async {
+                Ok::<_, Infallible>(Response::new(Body::empty()))
+            })));
+            twice.oneshot(Request::get("/a").body(Body::empty()).unwrap()).await.unwrap();
         });
     });
     let told = log.0.lock().unwrap().clone();
