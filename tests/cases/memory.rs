@@ -55,10 +55,14 @@ fn me_02_live_key_is_never_evicted() {
             assert!(limiter.try_acquire("mallory").is_allowed());
         }
         assert!(!limiter.try_acquire("mallory").is_allowed());
+        assert!(limiter.try_acquire_many("alice", 3).is_allowed());
+        let known = ["mallory", "alice"].map(|key| limiter.peek(key, 1));
         for key in 0..100_000_u64 {
             let _ = limiter.try_acquire(key);
         }
         assert!(limiter.tracked_keys() <= 1_000);
+        // Nor would she pay for newcomers that share a bucket, as one who lost her slot would.
+        assert_eq!(["mallory", "alice"].map(|key| limiter.peek(key, 1)), known, "{algorithm:?}");
         assert!(!limiter.try_acquire("mallory").is_allowed(), "{algorithm:?}");
         clock.advance(HOUR);
         assert!(limiter.try_acquire("mallory").is_allowed(), "{algorithm:?}");

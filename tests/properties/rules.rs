@@ -29,6 +29,7 @@ proptest! {
         (built, utc) in epoch(),
         elsewhere in any::<bool>(),
         exposed in any::<bool>(),
+        told in any::<bool>(),
         steps in vec((0..3_usize, span(), vec(cost(), 3)), 1..25),
     ) {
         let clock = clock(built, utc);
@@ -38,6 +39,10 @@ proptest! {
         }
         if exposed {
             builder = builder.expose_rejection();
+        }
+        // Then more than the verdict is wanted of rules in this process.
+        if told {
+            builder = builder.expose_decision();
         }
         for (exact, name) in exacts.iter().zip(NAMES) {
             let rule = Rule::new(name, exact.algorithm).spread(false);
