@@ -10,7 +10,7 @@ use super::{
     cell::Cell,
     generations::Generations,
     holds::{self, Holds},
-    ledger::{Ledger, State},
+    ledger::{Ledger, Seat, State},
     overflow::Overflow,
     table::Table,
 };
@@ -21,13 +21,6 @@ use crate::{
     clock::Nanos,
     sync::{AtomicU64, Mutex, lock},
 };
-
-/// Whose permits: which quota of the limiter, and the key's seeded hash (any value without keys).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
-    pub(crate) quota: usize,
-    pub(crate) hash: u64,
-}
 
 /// One limiter's state.
 #[derive(Debug)]

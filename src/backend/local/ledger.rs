@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use super::{
     Denied, Kept,
     cell::Cell,
-    counter::Seat,
     generations::Generations,
     holds::Holds,
     overflow::Overflow,
@@ -16,6 +15,13 @@ use crate::{
     clock::Nanos,
     sync::{AtomicU64, Ordering},
 };
+
+/// Whose permits: which quota of the limiter, and the key's seeded hash (any value without keys).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) quota: usize,
+    pub(crate) hash: u64,
+}
 
 /// The state of one of its quotas.
 #[derive(Debug)]

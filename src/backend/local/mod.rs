@@ -20,7 +20,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ahash::RandomState;
 use smallvec::SmallVec;
 
-pub(crate) use self::counter::{Counter, Hold, Seat};
+pub(crate) use self::{
+    counter::{Counter, Hold},
+    ledger::Seat,
+};
 use super::{Answer, Backend, Charge, LimiterId, LimiterSpec, Receipt, Verdict, Verdicts};
 use crate::{BackendError, BackendErrorKind, ConfigError, Decision, clock::Nanos};
 

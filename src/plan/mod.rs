@@ -1,11 +1,19 @@
 //! [`Plan`]: a layer's rules, checked and compiled, as they are met by requests.
 
+mod check;
+mod keys;
+
 use std::{collections::HashSet, fmt, sync::Arc};
 
 use ahash::RandomState;
 use bytes::Bytes;
 use http::StatusCode;
 
+pub(crate) use self::keys::{Encoded, MISSING};
+use self::{
+    check::{check, check_cost},
+    keys::{Hashing, shared_hash},
+};
 use crate::{
     Algorithm, ConfigError, Missing, Quota, RejectionPolicy, Rule,
     backend::{
@@ -14,20 +22,17 @@ use crate::{
     },
     clock::{Nanos, Time},
     event::Reason,
-    limiter::{DEFAULT_MAX_KEYS, check_name, hash_of},
+    limiter::{DEFAULT_MAX_KEYS, hash_of},
     observe::KeyWatch,
     request::{
         cost::Cost,
         head::Head,
-        key::{Found, KeyBy, KeySink},
+        key::{Found, KeyBy},
         matcher::Match,
     },
     response::problem,
     rule::{Counting, Place, SharedLimiter},
 };
-
-/// The alternative of a missing key where such requests count together; above all there are.
-pub(crate) const MISSING: u8 = u8::MAX;
 
 /// The most rules a layer may have: one bit each in a word.
 const MAX_RULES: usize = 64;
@@ -171,81 +176,6 @@ impl Planned {
     }
 }
 
-/// The hash of a missing key where such requests count together: a key that no alternative has, of no
-/// parts, and with a number above all alternatives.
-fn shared_hash(hasher: &RandomState) -> u64 {
-    hash_of(hasher, MISSING, [])
-}
-
-/// Hashes the parts of a key as they come.
-struct Hashing<'h> {
-    hasher: &'h RandomState,
-    state: ahash::AHasher,
-}
-
-impl<'h> Hashing<'h> {
-    #[inline]
-    fn new(hasher: &'h RandomState) -> Self {
-        use std::hash::BuildHasher;
-        Self { hasher, state: hasher.build_hasher() }
-    }
-
-    #[inline]
-    fn finish(mut self, alternative: u8) -> u64 {
-        use std::hash::Hasher;
-        self.state.write_u8(alternative);
-        self.state.finish()
-    }
-}
-
-impl KeySink for Hashing<'_> {
-    // As `hash_of` does it, so that a key named and a key extracted are the same.
-    #[inline]
-    fn part(&mut self, bytes: &[u8]) {
-        use std::hash::Hasher;
-        self.state.write_u64(bytes.len() as u64);
-        self.state.write(bytes);
-    }
-
-    fn clear(&mut self) {
-        *self = Self::new(self.hasher);
-    }
-}
-
-/// A key's bytes as other backends get them; on the stack up to 64.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Encoded(smallvec::SmallVec<[u8; 64]>);
-
-impl Encoded {
-    pub(crate) fn named<'p>(alternative: u8, parts: impl IntoIterator<Item = &'p [u8]>) -> Self {
-        let mut encoded = Self::default();
-        for part in parts {
-            encoded.part(part);
-        }
-        encoded.finish(alternative);
-        encoded
-    }
-
-    fn finish(&mut self, alternative: u8) {
-        self.0.push(alternative);
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl KeySink for Encoded {
-    fn part(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-}
-
 impl Plan {
     /// Checks and compiles `rules`; backends are told of limiters only when all rules are right.
     pub(crate) fn compile(rules: &[Rule], defaults: &Defaults<'_>) -> Result<Self, ConfigError> {
@@ -306,124 +236,6 @@ pub(crate) struct Defaults<'l> {
     pub(crate) hasher: &'l RandomState,
     pub(crate) policy: &'l RejectionPolicy,
     pub(crate) backend: Option<&'l Arc<dyn Backend>>,
-}
-
-/// A cost that never fits would refuse every request.
-fn check_cost(cost: &Cost, quota: Quota) -> Result<(), ConfigError> {
-    // What is wrong with the quota itself is told where it is compiled.
-    let Ok((_, _, limit)) = quota.checked() else { return Ok(()) };
-    match cost.fixed() {
-        Some(0) => Err(ConfigError::new("cost", 0, "a rule that costs nothing limits nobody")),
-        Some(cost) if cost > limit => Err(ConfigError::new(
-            "cost",
-            cost,
-            format!(
-                "is above the limit ({limit}), so every request would be refused; raise the burst"
-            ),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
-    check_name(&rule.name)?;
-    if !rule.status.is_client_error() && !rule.status.is_server_error() {
-        return Err(ConfigError::new(
-            "status",
-            rule.status,
-            "must be an error status (4xx or 5xx)",
-        ));
-    }
-    if let Some(matcher) = &rule.matcher {
-        matcher.validate()?;
-    }
-    let quota = match &rule.counting {
-        Counting::Own(algorithm) => algorithm.quota(),
-        Counting::Shared(SharedLimiter::Keyed(limiter)) => limiter.quota(),
-        Counting::Shared(SharedLimiter::Unkeyed(limiter)) => limiter.quota(),
-    };
-    check_cost(&rule.cost, quota)?;
-    if let Some(keys) = rule.max_keys {
-        let reason = match (&rule.counting, &rule.key, keys) {
-            (Counting::Shared(_), ..) => "the limiter keeps the keys; set it where that is built",
-            (_, None, _) => "the rule has no key",
-            (_, _, 0) => "must be at least 1",
-            _ => "",
-        };
-        if !reason.is_empty() {
-            return Err(ConfigError::new("max_keys", keys, reason));
-        }
-    }
-    match (&rule.key, rule.missing) {
-        (Some(key), missing) => {
-            key.validate()?;
-            if missing.is_none() && !key.is_total() {
-                return Err(ConfigError::new(
-                    "missing",
-                    format!("not set, and the key ({}) can be missing", key.describe()),
-                    "choose .or(another key), .missing(Missing::Skip), .missing(Missing::Shared) or \
-                     .missing(Missing::Refuse(status))",
-                ));
-            }
-            if let Some(Missing::Refuse(status)) = missing
-                && !status.is_client_error()
-                && !status.is_server_error()
-            {
-                return Err(ConfigError::new(
-                    "missing",
-                    format!("Refuse({status})"),
-                    "must be an error status (4xx or 5xx)",
-                ));
-            }
-        }
-        (None, Some(missing)) => {
-            let value = format!("{missing:?}");
-            return Err(ConfigError::new("missing", value, "the rule has no key that could miss"));
-        }
-        (None, None) => {}
-    }
-    if let Counting::Own(algorithm) = &rule.counting {
-        // A backend of one's own may count more than the one here; this much holds for all.
-        for factor in rule.key.as_ref().map_or_else(|| vec![1], KeyBy::factors) {
-            algorithm.quota().relaxed(factor)?.checked()?;
-        }
-    }
-    if let Counting::Shared(limiter) = &rule.counting {
-        let (time, keyed) = match limiter {
-            SharedLimiter::Keyed(limiter) => (&limiter.time, true),
-            SharedLimiter::Unkeyed(limiter) => (&limiter.time, false),
-        };
-        if !time.is_same_as(defaults.time) {
-            return Err(ConfigError::new(
-                "clock",
-                format!("{:?}", defaults.time),
-                format!("the limiter reads another clock ({time:?}); give both the same"),
-            ));
-        }
-        if keyed != rule.key.is_some() {
-            let (value, reason) = if keyed {
-                ("not set", "the limiter counts per key; say whose with .key(..)")
-            } else {
-                ("set", "the limiter has no keys; build it with keyed_limiter()")
-            };
-            return Err(ConfigError::new("key", value, reason));
-        }
-        if rule.key.as_ref().is_some_and(|key| key.factors().iter().any(|factor| *factor != 1)) {
-            return Err(ConfigError::new(
-                "key",
-                "relaxed(..)",
-                "a limiter that is shared has one quota; relax a rule of its own instead",
-            ));
-        }
-        if !matches!(rule.place, Place::Default) {
-            return Err(ConfigError::new(
-                "backend",
-                "set",
-                "the limiter counts where it was built; remove .backend(..)",
-            ));
-        }
-    }
-    Ok(())
 }
 
 impl Planned {

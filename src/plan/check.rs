@@ -1,0 +1,127 @@
+//! What is wrong with a rule, before anything is built of it.
+
+use super::Defaults;
+use crate::{
+    ConfigError, Missing, Quota, Rule,
+    limiter::check_name,
+    request::{cost::Cost, key::KeyBy},
+    rule::{Counting, Place, SharedLimiter},
+};
+
+/// A cost that never fits would refuse every request.
+pub(super) fn check_cost(cost: &Cost, quota: Quota) -> Result<(), ConfigError> {
+    // What is wrong with the quota itself is told where it is compiled.
+    let Ok((_, _, limit)) = quota.checked() else { return Ok(()) };
+    match cost.fixed() {
+        Some(0) => Err(ConfigError::new("cost", 0, "a rule that costs nothing limits nobody")),
+        Some(cost) if cost > limit => Err(ConfigError::new(
+            "cost",
+            cost,
+            format!(
+                "is above the limit ({limit}), so every request would be refused; raise the burst"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
+    check_name(&rule.name)?;
+    if !rule.status.is_client_error() && !rule.status.is_server_error() {
+        return Err(ConfigError::new(
+            "status",
+            rule.status,
+            "must be an error status (4xx or 5xx)",
+        ));
+    }
+    if let Some(matcher) = &rule.matcher {
+        matcher.validate()?;
+    }
+    let quota = match &rule.counting {
+        Counting::Own(algorithm) => algorithm.quota(),
+        Counting::Shared(SharedLimiter::Keyed(limiter)) => limiter.quota(),
+        Counting::Shared(SharedLimiter::Unkeyed(limiter)) => limiter.quota(),
+    };
+    check_cost(&rule.cost, quota)?;
+    if let Some(keys) = rule.max_keys {
+        let reason = match (&rule.counting, &rule.key, keys) {
+            (Counting::Shared(_), ..) => "the limiter keeps the keys; set it where that is built",
+            (_, None, _) => "the rule has no key",
+            (_, _, 0) => "must be at least 1",
+            _ => "",
+        };
+        if !reason.is_empty() {
+            return Err(ConfigError::new("max_keys", keys, reason));
+        }
+    }
+    match (&rule.key, rule.missing) {
+        (Some(key), missing) => {
+            key.validate()?;
+            if missing.is_none() && !key.is_total() {
+                return Err(ConfigError::new(
+                    "missing",
+                    format!("not set, and the key ({}) can be missing", key.describe()),
+                    "choose .or(another key), .missing(Missing::Skip), .missing(Missing::Shared) or \
+                     .missing(Missing::Refuse(status))",
+                ));
+            }
+            if let Some(Missing::Refuse(status)) = missing
+                && !status.is_client_error()
+                && !status.is_server_error()
+            {
+                return Err(ConfigError::new(
+                    "missing",
+                    format!("Refuse({status})"),
+                    "must be an error status (4xx or 5xx)",
+                ));
+            }
+        }
+        (None, Some(missing)) => {
+            let value = format!("{missing:?}");
+            return Err(ConfigError::new("missing", value, "the rule has no key that could miss"));
+        }
+        (None, None) => {}
+    }
+    if let Counting::Own(algorithm) = &rule.counting {
+        // A backend of one's own may count more than the one here; this much holds for all.
+        for factor in rule.key.as_ref().map_or_else(|| vec![1], KeyBy::factors) {
+            algorithm.quota().relaxed(factor)?.checked()?;
+        }
+    }
+    if let Counting::Shared(limiter) = &rule.counting {
+        let (time, keyed) = match limiter {
+            SharedLimiter::Keyed(limiter) => (&limiter.time, true),
+            SharedLimiter::Unkeyed(limiter) => (&limiter.time, false),
+        };
+        if !time.is_same_as(defaults.time) {
+            return Err(ConfigError::new(
+                "clock",
+                format!("{:?}", defaults.time),
+                format!("the limiter reads another clock ({time:?}); give both the same"),
+            ));
+        }
+        if keyed != rule.key.is_some() {
+            let (value, reason) = if keyed {
+                ("not set", "the limiter counts per key; say whose with .key(..)")
+            } else {
+                ("set", "the limiter has no keys; build it with keyed_limiter()")
+            };
+            return Err(ConfigError::new("key", value, reason));
+        }
+        if rule.key.as_ref().is_some_and(|key| key.factors().iter().any(|factor| *factor != 1)) {
+            return Err(ConfigError::new(
+                "key",
+                "relaxed(..)",
+                "a limiter that is shared has one quota; relax a rule of its own instead",
+            ));
+        }
+        if !matches!(rule.place, Place::Default) {
+            return Err(ConfigError::new(
+                "backend",
+                "set",
+                "the limiter counts where it was built; remove .backend(..)",
+            ));
+        }
+    }
+    Ok(())
+}
