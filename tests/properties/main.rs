@@ -1,6 +1,6 @@
 //! Properties of token bucket and fixed window in process, against slow models.
 //!
-//! Every property runs at least 10,000 random cases on a `ManualClock`. Where one fails, proptest writes
+//! Every property runs at least 10,000 random cases on a `ManualClock`, times `SLUICE_SCALE`. Where one fails, proptest writes
 //! its seed to `tests/properties.proptest-regressions`, which is committed and run first from then on.
 
 mod bucket;
@@ -19,8 +19,13 @@ use proptest::test_runner::{Config, FileFailurePersistence};
 
 /// How a property is run.
 fn config() -> Config {
+    let scale = std::env::var("SLUICE_SCALE").ok().and_then(|scale| scale.parse().ok());
+    let cases = 10_000 * scale.unwrap_or(1).max(1);
     Config {
-        cases: 10_000,
+        cases,
+        // As many as random cases may be turned down before proptest gives up, in proportion.
+        max_local_rejects: cases.saturating_mul(64),
+        max_global_rejects: cases,
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/properties.proptest-regressions",
         ))),

@@ -180,3 +180,9 @@ pub(crate) fn epoch() -> impl Strategy<Value = (u64, Duration)> {
     let utc = prop_oneof![Just(0), Just(1_700_000_000_000_000_007), log_uniform(60)];
     (built, utc.prop_map(Duration::from_nanos))
 }
+
+/// Whether the base that words count time from is the one that the limiter was built with: it stays for
+/// half a day at least.
+pub(crate) fn base_stays(built: u64, now: u64) -> bool {
+    now - built < 43_200_000_000_000
+}
