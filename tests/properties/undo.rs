@@ -84,6 +84,16 @@ pub(crate) fn base_may_have_moved(built: u64, charged: u64, undone: u64) -> bool
     charged != undone && !base_stays(built, undone)
 }
 
+/// An admitted charge that may be undone.
+struct Charged {
+    key: usize,
+    id: usize,
+    at: u64,
+    /// How many resets there had been.
+    resets: u64,
+    receipt: Receipt,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Advance(Span),
@@ -129,7 +139,7 @@ fn follow_undo(
     let names: [&[u8]; 2] = if keyed { [b"a", b"b"] } else { [b"", b""] };
     let whose = |key: u8| if keyed { usize::from(key) } else { 0 };
     let mut ledgers = [(); 2].map(|()| Ledger::new(exact.model(built, utc)));
-    let (mut receipts, mut resets): (Vec<(usize, usize, u64, u64, Receipt)>, u64) = (Vec::new(), 0);
+    let (mut admitted, mut resets) = (Vec::new(), 0);
     let peek = |key: usize, cost: u64| -> Decision {
         answer(backend.peek(clock.now(), &Charge::new(ID, cost).key(names[key])))
     };
@@ -146,21 +156,22 @@ fn follow_undo(
                 prop_assert_eq!(verdict.decision().is_allowed(), expected.allowed);
                 if expected.allowed {
                     ledgers[key].charged(now, cost, id);
-                    receipts.push((key, id, now, resets, verdict.receipt()));
+                    let receipt = verdict.receipt();
+                    admitted.push(Charged { key, id, at: now, resets, receipt });
                 }
             }
             Step::Undo(index) => {
-                if receipts.is_empty() {
+                if admitted.is_empty() {
                     continue;
                 }
-                let (key, id, charged, before, receipt) =
-                    receipts.swap_remove(index.index(receipts.len()));
+                let charged: Charged = admitted.swap_remove(index.index(admitted.len()));
+                let Charged { key, id, at, receipt, .. } = charged;
                 let newest = ledgers[key].is_newest(id);
                 backend.undo(clock.now(), &[receipt]);
                 let back = ledgers[key].undone(now, id, Expected::of(&peek(key, 0)))?;
                 // After a reset, of whichever key, what is undone is burnt.
                 let between =
-                    !newest || before != resets || base_may_have_moved(built, charged, now);
+                    !newest || charged.resets != resets || base_may_have_moved(built, at, now);
                 prop_assert!(back || between, "nothing came between, and the permits are burnt");
             }
             Step::Reset(key) => {
