@@ -67,19 +67,10 @@ impl Core {
         now: Nanos,
     ) -> Option<Outcome> {
         let Count::Local(counter) = &rule.count else { return None };
-        if !rule.applies(head) {
-            return None;
-        }
-        let seat = match rule.whose(head) {
+        let seat = match self.whose(rule, head) {
             Whose::Of(seat) => seat,
-            Whose::Nobodys => {
-                self.missed(rule);
-                return None;
-            }
-            Whose::Refused(status) => {
-                self.missed(rule);
-                return Some(Outcome::Keyless(0, status));
-            }
+            Whose::Nobodys => return None,
+            Whose::Refused(status) => return Some(Outcome::Keyless(0, status)),
         };
         let cost = rule.cost(head);
         let charged = if cost == 0 { Ok(()) } else { counter.charge(seat, now, cost) };
@@ -101,19 +92,10 @@ impl Core {
         let mut fit = true;
         for (index, rule) in (0_u16..).zip(&self.plan.rules) {
             let Count::Local(counter) = &rule.count else { continue };
-            if !rule.applies(head) {
-                continue;
-            }
-            let seat = match rule.whose(head) {
+            let seat = match self.whose(rule, head) {
                 Whose::Of(seat) => seat,
-                Whose::Nobodys => {
-                    self.missed(rule);
-                    continue;
-                }
-                Whose::Refused(status) => {
-                    self.missed(rule);
-                    return Some(Outcome::Keyless(index, status));
-                }
+                Whose::Nobodys => continue,
+                Whose::Refused(status) => return Some(Outcome::Keyless(index, status)),
             };
             let asked = Asked { rule: index, seat, cost: rule.cost(head) };
             self.saw(rule, seat, now);
@@ -155,19 +137,10 @@ impl Core {
     pub(crate) fn decide_all(self: &Arc<Self>, head: &Head<'_>, now: Nanos) -> Decided {
         let (mut local, mut remote) = (AllAsked::new(), AllAsked::new());
         for (index, rule) in (0_u16..).zip(&self.plan.rules) {
-            if !rule.applies(head) {
-                continue;
-            }
-            let seat = match rule.whose(head) {
+            let seat = match self.whose(rule, head) {
                 Whose::Of(seat) => seat,
-                Whose::Nobodys => {
-                    self.missed(rule);
-                    continue;
-                }
-                Whose::Refused(status) => {
-                    self.missed(rule);
-                    return Decided::Now(Outcome::Keyless(index, status));
-                }
+                Whose::Nobodys => continue,
+                Whose::Refused(status) => return Decided::Now(Outcome::Keyless(index, status)),
             };
             let asked = Asked { rule: index, seat, cost: rule.cost(head) };
             self.saw(rule, seat, now);
@@ -183,6 +156,19 @@ impl Core {
             return Decided::Now(self.charge(&local, now));
         }
         self.ask(local, &remote, head, now)
+    }
+
+    /// Whose permits the request spends on a rule; nobody's where the rule does not apply.
+    #[inline(always)]
+    fn whose(&self, rule: &Planned, head: &Head<'_>) -> Whose {
+        if !rule.applies(head) {
+            return Whose::Nobodys;
+        }
+        let whose = rule.whose(head);
+        if !matches!(whose, Whose::Of(_)) {
+            self.missed(rule);
+        }
+        whose
     }
 
     /// The counter of a rule in this process.
