@@ -10,14 +10,8 @@ impl KeyBy {
     pub(crate) fn parts_of(&self, alternative: u8) -> Option<usize> {
         match &self.kind {
             Kind::Or(keys) => {
-                let mut rest = alternative;
-                for key in keys.iter() {
-                    match rest.checked_sub(key.alternatives()) {
-                        Some(less) => rest = less,
-                        None => return key.parts_of(rest),
-                    }
-                }
-                None
+                let (key, rest) = alternative_of(keys, alternative)?;
+                key.parts_of(rest)
             }
             Kind::And(keys) => {
                 // One digit per part, each to the base of its own alternatives, the last the lowest.
@@ -40,14 +34,7 @@ impl KeyBy {
     pub(crate) fn admits(&self, alternative: u8, parts: &[Key<'_>]) -> bool {
         match &self.kind {
             Kind::Or(keys) => {
-                let mut rest = alternative;
-                for key in keys.iter() {
-                    match rest.checked_sub(key.alternatives()) {
-                        Some(less) => rest = less,
-                        None => return key.admits(rest, parts),
-                    }
-                }
-                false
+                alternative_of(keys, alternative).is_some_and(|(key, rest)| key.admits(rest, parts))
             }
             Kind::Relaxed(key, _) => key.admits(alternative, parts),
             // An address is told by `RuleKey::address`, or made by `ClientIp::key_of`.
@@ -79,6 +66,18 @@ impl KeyBy {
             _ => None,
         }
     }
+}
+
+/// The key among these that the nth of all their alternatives is of, and which of its own that is.
+fn alternative_of(keys: &[KeyBy], nth: u8) -> Option<(&KeyBy, u8)> {
+    let mut rest = nth;
+    for key in keys {
+        match rest.checked_sub(key.alternatives()) {
+            Some(less) => rest = less,
+            None => return Some((key, rest)),
+        }
+    }
+    None
 }
 
 #[cfg(test)]
