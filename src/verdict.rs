@@ -233,19 +233,15 @@ impl Core {
     #[cold]
     fn look_at(&self, head: &Head<'_>) -> bool {
         self.watch.grow();
-        let rule = |wants: &dyn Fn(&Planned) -> bool| {
-            self.plan.rules.iter().find(|rule| wants(rule)).map(|rule| &rule.name)
-        };
         if self.wants_peer {
-            let lacks = |rule: &Planned| rule.lacks_peer(head);
             let exempt = self.exempt.iter().any(|exempt| exempt.lacks_peer(head));
-            if let Some(name) = rule(&lacks) {
+            if let Some(name) = self.plan.first_that(|rule| rule.lacks_peer(head)) {
                 self.watch.raise_once(Fault::Peer, Some(name));
             } else if exempt {
                 self.watch.raise_once(Fault::Peer, None);
             }
             if !self.knows_proxy && has_forwarding_header(head) {
-                self.watch.raise_once(Fault::Proxy, rule(&Planned::wants_peer));
+                self.watch.raise_once(Fault::Proxy, self.plan.first_that(Planned::wants_peer));
             }
         }
         if self.wants_route {
@@ -253,7 +249,7 @@ impl Core {
                 RouteState::Matched => {}
                 RouteState::Unmatched => return !self.watch.is_done(Fault::Route),
                 RouteState::Outside => {
-                    self.watch.raise_once(Fault::Route, rule(&Planned::wants_route));
+                    self.watch.raise_once(Fault::Route, self.plan.first_that(Planned::wants_route));
                 }
             }
         }
@@ -420,8 +416,7 @@ impl Escort {
         let Self { mut farewell, decisions, unmatched, bodiless } = self;
         if unmatched && response.status() != StatusCode::NOT_FOUND {
             let core = &farewell.core;
-            let rule = core.plan.rules.iter().find(|rule| rule.wants_route());
-            core.watch.raise_once(Fault::Route, rule.map(|rule| &rule.name));
+            core.watch.raise_once(Fault::Route, core.plan.first_that(Planned::wants_route));
         }
         farewell.status = response.status().as_u16();
         if bodiless {

@@ -1,5 +1,9 @@
 //! What is wrong with a rule, before anything is built of it.
 
+use std::fmt;
+
+use http::StatusCode;
+
 use super::Defaults;
 use crate::{
     ConfigError, Missing, Quota, Rule,
@@ -25,15 +29,21 @@ pub(super) fn check_cost(cost: &Cost, quota: Quota) -> Result<(), ConfigError> {
     }
 }
 
+/// A refusal with another status would pass for an answer.
+fn check_status(
+    field: &'static str,
+    status: StatusCode,
+    value: impl fmt::Display,
+) -> Result<(), ConfigError> {
+    if status.is_client_error() || status.is_server_error() {
+        return Ok(());
+    }
+    Err(ConfigError::new(field, value, "must be an error status (4xx or 5xx)"))
+}
+
 pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
     check_name(&rule.name)?;
-    if !rule.status.is_client_error() && !rule.status.is_server_error() {
-        return Err(ConfigError::new(
-            "status",
-            rule.status,
-            "must be an error status (4xx or 5xx)",
-        ));
-    }
+    check_status("status", rule.status, rule.status)?;
     if let Some(matcher) = &rule.matcher {
         matcher.validate()?;
     }
@@ -65,15 +75,8 @@ pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigEr
                      .missing(Missing::Refuse(status))",
                 ));
             }
-            if let Some(Missing::Refuse(status)) = missing
-                && !status.is_client_error()
-                && !status.is_server_error()
-            {
-                return Err(ConfigError::new(
-                    "missing",
-                    format!("Refuse({status})"),
-                    "must be an error status (4xx or 5xx)",
-                ));
+            if let Some(Missing::Refuse(status)) = missing {
+                check_status("missing", status, format_args!("Refuse({status})"))?;
             }
         }
         (None, Some(missing)) => {

@@ -217,6 +217,11 @@ impl Plan {
     pub(crate) fn rule(&self, name: &str) -> Option<&Planned> {
         self.rules.iter().find(|rule| &*rule.name == name)
     }
+
+    /// The name of the first rule of which this holds.
+    pub(crate) fn first_that(&self, holds: impl Fn(&Planned) -> bool) -> Option<&Arc<str>> {
+        self.rules.iter().find(|rule| holds(rule)).map(|rule| &rule.name)
+    }
 }
 
 impl Rule {
