@@ -64,7 +64,7 @@ impl Ledger {
             }
             State::Many { table, overflow } => {
                 let (state, machine) = table.state(&self.quotas, hash, now);
-                if state == 0 && overflow.is_used() {
+                if state == 0 {
                     return (overflow.state(&self.quotas, hash, now), machine);
                 }
                 (state, machine)
