@@ -89,7 +89,7 @@ impl Decision {
         self.outcome == Outcome::Never
     }
 
-    /// The most that may pass at once: the burst, or the limit of a window.
+    /// The most that may pass at once: the burst, the limit of a window, or 1 for a leaky bucket.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.level.capacity / self.level.unit.max(1)

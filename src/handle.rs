@@ -108,12 +108,12 @@ impl Handle {
     }
 
     /// Puts another quota in force, for every key; `relaxed` multiplies it as before. What is spent stays
-    /// spent: a token bucket's debt is counted in permits of the new quota, at most its burst; a window
-    /// keeps its count. Walks through all keys kept.
+    /// spent: a token or leaky bucket's debt is counted in permits of the new quota, at most its burst; a
+    /// window keeps its count. Walks through all keys kept.
     ///
     /// # Errors
     ///
-    /// If there is no such rule, or it cannot count the quota; the old one stays.
+    /// If there is no such rule, or it cannot count the quota, as a leaky bucket a burst; the old one stays.
     pub fn set_limit(&self, rule: &str, quota: impl Into<Quota>) -> Result<(), HandleError> {
         let rule = self.rule(rule)?;
         rule.set_limit(quota.into(), self.core.time.now()).map_err(HandleError::Config)

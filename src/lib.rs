@@ -41,6 +41,7 @@
 //! | anything else in the head | [`key::from_fn`], [`key::from_owned`] |
 //! | something in the body, as a login name | [`Rejection::of`], in the handler |
 //! | only some requests | [`Rule::when`], [`matcher`]; all but some: [`RateLimitLayerBuilder::exempt`] |
+//! | pace: no two closer than so much | [`LeakyBucket`] |
 //! | how much work a request is | [`Rule::cost`], [`Rule::cost_fn`] |
 //! | one quota over several layers, jobs, clients | [`Rule::on`], [`limiter`] |
 //! | one quota over several processes | a [`Backend`] of your own |
@@ -179,7 +180,7 @@ mod verdict;
 pub use crate::backend::local::models;
 #[doc(inline)]
 pub use crate::{
-    algorithm::{Algorithm, FixedWindow, StartLevel, TokenBucket},
+    algorithm::{Algorithm, FixedWindow, LeakyBucket, StartLevel, TokenBucket},
     backend::Backend,
     clock::{ManualClock, TokioClock},
     event::Observer,

@@ -25,7 +25,7 @@ use std::{fmt, hash::BuildHasher, sync::Arc};
 use ahash::RandomState;
 
 use crate::{
-    Algorithm, ConfigError, Decision, FixedWindow, Key, Quota, TokenBucket,
+    Algorithm, ConfigError, Decision, FixedWindow, Key, LeakyBucket, Quota, TokenBucket,
     backend::{
         LimiterSpec,
         local::{Counter, Seat},
@@ -51,7 +51,7 @@ macro_rules! limiters_of {
     )*};
 }
 
-limiters_of!(FixedWindow, TokenBucket);
+limiters_of!(FixedWindow, LeakyBucket, TokenBucket);
 
 /// Settings of a [`Limiter`].
 ///
@@ -242,7 +242,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn quota(&self) -> Quota {
-        self.counter.quota()
+        self.counter.algorithm().quota()
     }
 
     #[inline]
@@ -291,12 +291,12 @@ impl Limiter {
         self.shared.counter.reset(ALL, self.time.now())
     }
 
-    /// Puts another quota in force. What is spent stays spent: a token bucket's debt is counted in
+    /// Puts another quota in force. What is spent stays spent: a token or leaky bucket's debt is counted in
     /// permits of the new quota, at most its burst; a window keeps its count.
     ///
     /// # Errors
     ///
-    /// If the quota cannot be counted; the old one stays.
+    /// If the quota cannot be counted, or has a burst that the algorithm has not; the old one stays.
     pub fn set_limit(&self, quota: impl Into<Quota>) -> Result<(), ConfigError> {
         self.shared.set_limit(quota.into(), self.time.now())
     }
@@ -340,7 +340,7 @@ impl KeyedLimiter {
     ///
     /// # Errors
     ///
-    /// If the quota cannot be counted; the old one stays.
+    /// If the quota cannot be counted, or has a burst that the algorithm has not; the old one stays.
     pub fn set_limit(&self, quota: impl Into<Quota>) -> Result<(), ConfigError> {
         self.shared.set_limit(quota.into(), self.time.now())
     }

@@ -1,13 +1,19 @@
 //! [`Quota`]: how much is allowed per period, and at once.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    str::FromStr,
+    time::Duration,
+};
 
 use crate::ConfigError;
 
 /// Permits per period, plus the burst: the most that may pass at one instant after idleness.
 ///
 /// The burst defaults to the permits of one period, at least 1. Nothing is checked until a rule or
-/// limiter is built; parsing checks the text.
+/// limiter is built; parsing checks the text. Quotas are equal where they allow the same, whether the
+/// burst was written or is the default.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,18 +24,20 @@ use crate::ConfigError;
 /// assert_eq!("0.2/s".parse::<Quota>()?, Quota::new(1, Duration::from_secs(5)).burst(1));
 /// # Ok::<(), tower_sluice::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug)]
 pub struct Quota {
     permits: u64,
     period: Duration,
-    burst: Option<u64>,
+    burst: u64,
+    /// Whether somebody wrote the burst, so that an algorithm without one must object.
+    is_burst_set: bool,
 }
 
 impl Quota {
     /// `permits` per `period`.
     #[must_use]
     pub const fn new(permits: u64, period: Duration) -> Self {
-        Self { permits, period, burst: None }
+        Self { permits, period, burst: permits, is_burst_set: false }
     }
 
     /// `permits` per second.
@@ -59,7 +67,8 @@ impl Quota {
     /// Sets the burst. Default: the permits of one period, at least 1.
     #[must_use]
     pub const fn burst(mut self, permits: u64) -> Self {
-        self.burst = Some(permits);
+        self.burst = permits;
+        self.is_burst_set = true;
         self
     }
 
@@ -78,15 +87,12 @@ impl Quota {
     /// The burst in force: as set, else the permits of one period.
     #[must_use]
     pub const fn max_burst(&self) -> u64 {
-        match self.burst {
-            Some(burst) => burst,
-            None => self.permits,
-        }
+        self.burst
     }
 
-    /// The burst as set.
-    pub(crate) const fn burst_setting(&self) -> Option<u64> {
-        self.burst
+    /// The burst, where it was set and is not the default.
+    pub(crate) fn burst_setting(&self) -> Option<u64> {
+        self.is_burst_set.then_some(self.burst)
     }
 
     /// Permits and burst times `factor`; an overflow is an error, not a wrap.
@@ -98,7 +104,8 @@ impl Quota {
         Ok(Self {
             permits: times("permits", self.permits)?,
             period: self.period,
-            burst: self.burst.map(|burst| times("burst", burst)).transpose()?,
+            burst: times("burst", self.burst)?,
+            is_burst_set: self.is_burst_set,
         })
     }
 
@@ -117,6 +124,27 @@ impl Quota {
             return Err(ConfigError::new("burst", 0, "must be at least 1"));
         }
         Ok((self.permits, period, self.max_burst()))
+    }
+}
+
+impl Quota {
+    /// What it allows, however it was written.
+    const fn allows(&self) -> (u64, Duration, u64) {
+        (self.permits, self.period, self.burst)
+    }
+}
+
+impl PartialEq for Quota {
+    fn eq(&self, other: &Self) -> bool {
+        self.allows() == other.allows()
+    }
+}
+
+impl Eq for Quota {}
+
+impl Hash for Quota {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.allows().hash(state);
     }
 }
 
@@ -192,7 +220,10 @@ impl FromStr for Quota {
         } else {
             Self::new(permits / common as u64, Duration::from_nanos(whole))
         };
-        Ok(quota.burst(burst.unwrap_or((permits / scale).max(1))))
+        Ok(match burst {
+            Some(burst) => quota.burst(burst),
+            None => Self { burst: (permits / scale).max(1), ..quota },
+        })
     }
 }
 

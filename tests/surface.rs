@@ -12,9 +12,9 @@ use axum::{
 use tower::{ServiceBuilder, ServiceExt};
 use tower_sluice::{
     Algorithm, Backend, BackendError, ConfigError, Cost, Decision, Decisions, FixedWindow, Handle,
-    HandleError, Head, KeepBodyLayer, Key, KeyedLimiter, Limiter, ManualClock, Missing, Observer,
-    Quota, RateLimit, RateLimitLayer, RateLimitLayerBuilder, Rejection, RejectionPolicy, Rule,
-    RuleKey, TokenBucket, TokioClock, backend, body, clock, event, key,
+    HandleError, Head, KeepBodyLayer, Key, KeyedLimiter, LeakyBucket, Limiter, ManualClock,
+    Missing, Observer, Quota, RateLimit, RateLimitLayer, RateLimitLayerBuilder, Rejection,
+    RejectionPolicy, Rule, RuleKey, TokenBucket, TokioClock, backend, body, clock, event, key,
     key::{ClientIp, KeyBy, KeyExtractor},
     matcher,
     matcher::{Match, Matcher},
@@ -47,6 +47,7 @@ fn public_types_are_send_sync_and_unpin() {
     send_sync::<Cost>();
     send_sync::<Quota>();
     send_sync::<Algorithm>();
+    send_sync::<LeakyBucket>();
     send_sync::<ManualClock>();
     send_sync::<TokioClock>();
     send_sync::<clock::FastClock>();

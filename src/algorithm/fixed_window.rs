@@ -87,8 +87,8 @@ impl FixedWindow {
     }
 
     pub(crate) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
-        let (limit, window, _) = self.quota.checked()?;
-        if let Some(burst) = self.quota.burst_setting().filter(|burst| *burst != limit) {
+        let (limit, window, burst) = self.quota.checked()?;
+        if burst != limit {
             return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
         }
         if !self.aligned && window.checked_mul(4).is_none() {

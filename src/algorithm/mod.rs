@@ -1,23 +1,27 @@
 //! The algorithms: how a quota is counted.
 //!
 //! ```
-//! use tower_sluice::{FixedWindow, Rule, StartLevel, TokenBucket};
+//! use tower_sluice::{FixedWindow, LeakyBucket, Rule, StartLevel, TokenBucket};
 //!
 //! // 500 a second, and up to 750 at once after a pause; a restart gives nobody a burst.
 //! let api = Rule::new("api", TokenBucket::per_second(500).burst(750).start(StartLevel::Empty));
 //! // What people count: 1,000 a day, from midnight UTC.
 //! let plan = Rule::new("plan", FixedWindow::per_day(1_000).aligned());
-//! # let _ = (api, plan);
+//! // One call every 50 ms, for a partner that cannot take two at once.
+//! let partner = Rule::new("partner", LeakyBucket::per_second(20));
+//! # let _ = (api, plan, partner);
 //! ```
 //!
 //! | algorithm | admits | choose it for |
 //! | --- | --- | --- |
 //! | [`TokenBucket`] | at most `burst + rate x L` in any interval `L` | most limits: smooth, with room for bursts |
 //! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day" |
+//! | [`LeakyBucket`] | one per interval, never closer | an even pace: what is behind cannot take two at once |
 //!
 //! State is one word per key, so a check is one atomic step; a denied check only reads.
 
 pub(crate) mod fixed_window;
+pub(crate) mod leaky_bucket;
 pub(crate) mod token_bucket;
 
 #[cfg(test)]
@@ -27,6 +31,7 @@ use std::time::Duration;
 
 pub use self::{
     fixed_window::FixedWindow,
+    leaky_bucket::LeakyBucket,
     token_bucket::{StartLevel, TokenBucket},
 };
 use crate::{ConfigError, Decision, Quota, clock::Nanos};
@@ -44,6 +49,8 @@ use crate::{ConfigError, Decision, Quota, clock::Nanos};
 pub enum Algorithm {
     /// See [`FixedWindow`].
     FixedWindow(FixedWindow),
+    /// See [`LeakyBucket`].
+    LeakyBucket(LeakyBucket),
     /// See [`TokenBucket`].
     TokenBucket(TokenBucket),
 }
@@ -54,16 +61,28 @@ impl Algorithm {
     pub fn quota(&self) -> Quota {
         match self {
             Self::FixedWindow(window) => window.quota(),
+            Self::LeakyBucket(bucket) => bucket.quota(),
             Self::TokenBucket(bucket) => bucket.quota(),
         }
     }
 
-    /// The same algorithm with another quota.
+    /// The same algorithm with another quota. A leaky bucket takes one whose burst is the default, or 1;
+    /// another burst is an error when it is built.
     #[must_use]
     pub fn with_quota(self, quota: Quota) -> Self {
         match self {
             Self::FixedWindow(window) => Self::FixedWindow(window.with_quota(quota)),
+            Self::LeakyBucket(_) => Self::LeakyBucket(quota.into()),
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.with_quota(quota)),
+        }
+    }
+
+    /// Its quota times `factor`; an overflow is an error, not a wrap.
+    pub(crate) fn relaxed(&self, factor: u64) -> Result<Quota, ConfigError> {
+        match self {
+            Self::FixedWindow(window) => window.quota().relaxed(factor),
+            Self::LeakyBucket(bucket) => bucket.relaxed(factor),
+            Self::TokenBucket(bucket) => bucket.quota().relaxed(factor),
         }
     }
 }
@@ -71,6 +90,12 @@ impl Algorithm {
 impl From<FixedWindow> for Algorithm {
     fn from(window: FixedWindow) -> Self {
         Self::FixedWindow(window)
+    }
+}
+
+impl From<LeakyBucket> for Algorithm {
+    fn from(bucket: LeakyBucket) -> Self {
+        Self::LeakyBucket(bucket)
     }
 }
 
@@ -133,6 +158,7 @@ impl Machine {
     pub(crate) fn compile(algorithm: &Algorithm, epoch: Epoch) -> Result<Self, ConfigError> {
         Ok(match algorithm {
             Algorithm::FixedWindow(window) => Self::FixedWindow(window.compile(epoch)?),
+            Algorithm::LeakyBucket(bucket) => Self::TokenBucket(bucket.compile(epoch)?),
             Algorithm::TokenBucket(bucket) => Self::TokenBucket(bucket.compile(epoch)?),
         })
     }

@@ -264,12 +264,12 @@ impl LimiterSpec {
         now: Nanos,
         replaces: Option<LimiterId>,
     ) -> Result<Self, ConfigError> {
-        let quotas = self.factors.iter().map(|factor| quota.relaxed(*factor));
+        let algorithm = self.algorithm.with_quota(quota);
+        let quotas = self.factors.iter().map(|factor| algorithm.relaxed(*factor));
         let quotas = quotas.collect::<Result<Vec<_>, _>>()?;
         for quota in &quotas {
             quota.checked()?;
         }
-        let algorithm = self.algorithm.with_quota(quota);
         Ok(Self { algorithm, quotas, now, replaces, ..self.clone() })
     }
 

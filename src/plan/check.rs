@@ -6,24 +6,27 @@ use http::StatusCode;
 
 use super::Defaults;
 use crate::{
-    ConfigError, Missing, Quota, Rule,
+    Algorithm, ConfigError, Missing, Rule,
     limiter::check_name,
     request::{cost::Cost, key::KeyBy},
     rule::{Counting, Place, SharedLimiter},
 };
 
 /// A cost that never fits would refuse every request.
-pub(super) fn check_cost(cost: &Cost, quota: Quota) -> Result<(), ConfigError> {
+pub(super) fn check_cost(cost: &Cost, algorithm: &Algorithm) -> Result<(), ConfigError> {
     // What is wrong with the quota itself is told where it is compiled.
-    let Ok((_, _, limit)) = quota.checked() else { return Ok(()) };
+    let Ok((_, _, limit)) = algorithm.quota().checked() else { return Ok(()) };
+    let advice = match algorithm {
+        Algorithm::FixedWindow(_) => "raise it",
+        Algorithm::LeakyBucket(_) => "use a TokenBucket, which has a burst",
+        Algorithm::TokenBucket(_) => "raise the burst",
+    };
     match cost.fixed() {
         Some(0) => Err(ConfigError::new("cost", 0, "a rule that costs nothing limits nobody")),
         Some(cost) if cost > limit => Err(ConfigError::new(
             "cost",
             cost,
-            format!(
-                "is above the limit ({limit}), so every request would be refused; raise the burst"
-            ),
+            format!("is above the limit ({limit}), so every request would be refused; {advice}"),
         )),
         _ => Ok(()),
     }
@@ -47,12 +50,12 @@ pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigEr
     if let Some(matcher) = &rule.matcher {
         matcher.validate()?;
     }
-    let quota = match &rule.counting {
-        Counting::Own(algorithm) => algorithm.quota(),
-        Counting::Shared(SharedLimiter::Keyed(limiter)) => limiter.quota(),
-        Counting::Shared(SharedLimiter::Unkeyed(limiter)) => limiter.quota(),
+    let algorithm = match &rule.counting {
+        Counting::Own(algorithm) => *algorithm,
+        Counting::Shared(SharedLimiter::Keyed(limiter)) => limiter.shared.counter.algorithm(),
+        Counting::Shared(SharedLimiter::Unkeyed(limiter)) => limiter.shared.counter.algorithm(),
     };
-    check_cost(&rule.cost, quota)?;
+    check_cost(&rule.cost, &algorithm)?;
     if let Some(keys) = rule.max_keys {
         let reason = match (&rule.counting, &rule.key, keys) {
             (Counting::Shared(_), ..) => "the limiter keeps the keys; set it where that is built",
@@ -88,7 +91,7 @@ pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigEr
     if let Counting::Own(algorithm) = &rule.counting {
         // A backend of one's own may count more than the one here; this much holds for all.
         for factor in rule.key.as_ref().map_or_else(|| vec![1], KeyBy::factors) {
-            algorithm.quota().relaxed(factor)?.checked()?;
+            algorithm.relaxed(factor)?.checked()?;
         }
     }
     if let Counting::Shared(limiter) = &rule.counting {

@@ -162,9 +162,18 @@ impl Planned {
         encoded
     }
 
+    /// The algorithm. Where it counts elsewhere, its quota is the one that the rule was built with.
+    fn algorithm(&self) -> Algorithm {
+        match &self.count {
+            Count::Local(counter) => counter.algorithm(),
+            Count::Remote(remote) => remote.spec.algorithm,
+        }
+    }
+
     /// Puts another quota in force.
     pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
-        check_cost(&self.cost, quota).map_err(|error| error.of_rule(&self.name))?;
+        check_cost(&self.cost, &self.algorithm().with_quota(quota))
+            .map_err(|error| error.of_rule(&self.name))?;
         match &self.count {
             Count::Local(counter) => counter.set_limit(quota, now),
             Count::Remote(remote) => remote
@@ -323,7 +332,7 @@ fn spec(
     factors: &[u64],
     defaults: &Defaults<'_>,
 ) -> Result<LimiterSpec, ConfigError> {
-    let quotas = factors.iter().map(|factor| algorithm.quota().relaxed(*factor));
+    let quotas = factors.iter().map(|factor| algorithm.relaxed(*factor));
     Ok(LimiterSpec {
         name: Arc::clone(&rule.name),
         algorithm,

@@ -1,8 +1,14 @@
 //! Quotas, in code and as text.
 
-use std::time::Duration;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
 
-use tower_sluice::{Algorithm, FixedWindow, Quota, RateLimitLayer, StartLevel, TokenBucket, key};
+use tower_sluice::{
+    Algorithm, FixedWindow, HandleError, LeakyBucket, Quota, RateLimitLayer, Rule, StartLevel,
+    TokenBucket, key, testing::ScriptedBackend,
+};
 
 use crate::support::{assert_names, assert_refused, error_of, rule};
 
@@ -14,6 +20,7 @@ fn quotas_that_cannot_be_counted_name_field_and_value() {
     let nano = Duration::from_nanos(1);
     let bucket = |permits, period| Algorithm::from(TokenBucket::new(permits, period));
     let window = |permits, period| Algorithm::from(FixedWindow::new(permits, period));
+    let leaky = |permits, period| Algorithm::from(LeakyBucket::new(permits, period));
     let too_long = format!("{:?}", Duration::MAX);
     for (algorithm, field, value) in [
         (bucket(0, second), "permits", "0"),
@@ -34,6 +41,13 @@ fn quotas_that_cannot_be_counted_name_field_and_value() {
         (FixedWindow::new(u64::MAX, second).aligned().into(), "permits", "18446744073709551615"),
         (window(1_000_000_000, Duration::from_micros(1)), "permits", "1000000000"),
         (window(5, second).with_quota(Quota::per_second(5).burst(6)), "burst", "6"),
+        (leaky(0, second), "permits", "0"),
+        (leaky(5, Duration::ZERO), "period", "0s"),
+        (leaky(5, Duration::MAX), "period", too_long.as_str()),
+        (leaky(1, 100 * YEAR), "period", "3153600000s"),
+        (leaky(2, nano), "permits", "2"),
+        (leaky(5, second).with_quota(Quota::per_second(5).burst(5)), "burst", "5"),
+        (leaky(5, second).with_quota(Quota::per_second(5).burst(0)), "burst", "0"),
         (TokenBucket::per_second(5).start(StartLevel::Fraction(1.5)).into(), "start", "1.5"),
         (TokenBucket::per_second(5).start(StartLevel::Fraction(-0.5)).into(), "start", "-0.5"),
         (TokenBucket::per_second(5).start(StartLevel::Fraction(f64::NAN)).into(), "start", "NaN"),
@@ -52,6 +66,12 @@ fn quotas_that_cannot_be_counted_name_field_and_value() {
                 let error = window.limiter().name("r").build().unwrap_err();
                 assert_names(&error, "r", field, value);
             }
+            Algorithm::LeakyBucket(bucket) => {
+                let error = bucket.limiter().name("r").build().unwrap_err();
+                assert_names(&error, "r", field, value);
+                let error = bucket.keyed_limiter().name("r").build().unwrap_err();
+                assert_names(&error, "r", field, value);
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -67,6 +87,8 @@ fn quotas_at_the_edges_can_be_counted() {
         TokenBucket::new(1_000, 500 * YEAR).into(),
         TokenBucket::per_second(1).start(StartLevel::Fraction(0.0)).into(),
         TokenBucket::per_second(1).start(StartLevel::Fraction(1.0)).into(),
+        LeakyBucket::new(1, Duration::from_nanos(1)).into(),
+        LeakyBucket::new(1_000, 500 * YEAR).into(),
         FixedWindow::new(1, 100 * YEAR).into(),
         FixedWindow::new(1, Duration::from_nanos(64)).into(),
         FixedWindow::per_day(1_000_000_000).aligned().into(),
@@ -74,6 +96,67 @@ fn quotas_at_the_edges_can_be_counted() {
         let built = RateLimitLayer::builder().rule(rule(algorithm)).build();
         assert!(built.is_ok(), "{algorithm:?}: {}", built.unwrap_err());
     }
+}
+
+#[test]
+fn a_leaky_bucket_takes_a_quota_without_a_burst() {
+    let text = |text: &str| text.parse::<Quota>().unwrap();
+    for quota in [Quota::per_second(40), text("40/s"), text("40/s burst 1"), text("80/2s")] {
+        assert_eq!(LeakyBucket::from(quota).quota().max_burst(), 1, "{quota}");
+    }
+    // The default of a text with a fraction is no burst that anybody wrote.
+    assert_eq!(LeakyBucket::from(text("2.5/s")), LeakyBucket::new(1, Duration::from_millis(400)));
+
+    let limiter = || LeakyBucket::per_second(20).limiter().name("r").build().unwrap();
+    let rules = || {
+        let one = || Rule::new("r", LeakyBucket::per_second(20));
+        let keyed = LeakyBucket::per_second(20).keyed_limiter().name("r").build().unwrap();
+        [
+            one(),
+            one().key(key::client_ip().relaxed(10)),
+            one().backend(ScriptedBackend::new()),
+            Rule::on(limiter()),
+            Rule::on(keyed).key(key::client_ip()),
+        ]
+    };
+    for rule in rules() {
+        let layer = RateLimitLayer::builder().rule(rule).build().unwrap();
+        let handle = layer.handle();
+        handle.set_limit("r", text("40/s")).unwrap();
+        handle.set_limit("r", text("2.5/s")).unwrap();
+        handle.set_limit("r", Quota::per_minute(7)).unwrap();
+        for (quota, value) in [(text("40/s burst 5"), "5"), (Quota::per_second(3).burst(3), "3")] {
+            match handle.set_limit("r", quota).unwrap_err() {
+                HandleError::Config(error) => {
+                    assert_names(&error, "r", "burst", value);
+                    assert!(error.reason().contains("leaky bucket has none"), "{error}");
+                    assert!(error.reason().contains("TokenBucket"), "{error}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let limiter = limiter();
+    limiter.set_limit(text("40/s")).unwrap();
+    assert_eq!(limiter.quota(), Quota::per_second(40).burst(1));
+    assert_names(&limiter.set_limit(text("9/s burst 5")).unwrap_err(), "r", "burst", "5");
+    assert_eq!(limiter.quota(), Quota::per_second(40).burst(1));
+}
+
+#[test]
+fn quotas_that_allow_the_same_are_equal() {
+    let five = Quota::per_second(5);
+    let hash = |quota: Quota| {
+        let mut state = DefaultHasher::new();
+        quota.hash(&mut state);
+        state.finish()
+    };
+    for same in [five.burst(5), "5/s".parse().unwrap(), "5/s burst 5".parse().unwrap()] {
+        assert_eq!(same, five);
+        assert_eq!(hash(same), hash(five));
+    }
+    assert_ne!(five.burst(4), five);
+    assert_ne!(Quota::new(10, Duration::from_secs(2)), five);
 }
 
 #[test]
@@ -89,6 +172,9 @@ fn relaxed_quotas_must_not_overflow() {
     // The product fits 64 bits, and is more than can be counted.
     assert_refused(ten().key(key::client_ip().relaxed(1 << 40)), "permits", "10995116277760");
     assert_refused(ten().key(key::client_ip().relaxed(0)), "key.relaxed", "0");
+    let leaky = || rule(LeakyBucket::per_second(10));
+    assert_refused(leaky().key(key::client_ip().relaxed(max)), "permits", "10");
+    assert_refused(leaky().key(key::client_ip().relaxed(1 << 40)), "permits", "10995116277760");
     let twice = key::client_ip().relaxed(max).relaxed(2);
     assert_refused(ten().key(twice), "key.relaxed", "2");
 }
@@ -205,7 +291,7 @@ fn quotas_put_in_force_later_are_checked_too() {
         assert_names(&keyed.set_limit(quota).unwrap_err(), "r", field, value);
         assert_names(&window.set_limit(quota).unwrap_err(), "r", field, value);
         match layer.handle().set_limit("r", quota).unwrap_err() {
-            tower_sluice::HandleError::Config(error) => assert_names(&error, "r", field, value),
+            HandleError::Config(error) => assert_names(&error, "r", field, value),
             other => panic!("{other:?}"),
         }
     }

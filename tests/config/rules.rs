@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use tower_sluice::{
-    FixedWindow, Key, ManualClock, Missing, RateLimitLayer, Rule, TokenBucket,
+    FixedWindow, Key, LeakyBucket, ManualClock, Missing, RateLimitLayer, Rule, TokenBucket,
     key::{self, KeyExtractor},
     matcher,
     testing::ScriptedBackend,
@@ -224,6 +224,24 @@ fn costs_that_limit_nobody_or_everybody_are_refused() {
         assert_refused(rule(FixedWindow::per_day(20)).cost(cost), "cost", &shown);
         assert_refused(Rule::on(limiter.clone()).cost(cost), "cost", &shown);
     }
+    let leaky = LeakyBucket::per_second(20);
+    let shared = leaky.limiter().name("r").build().unwrap();
+    for cost in [0, 2, 20] {
+        assert_refused(rule(leaky).cost(cost), "cost", &cost.to_string());
+        assert_refused(
+            rule(leaky).key(key::client_ip().relaxed(9)).cost(cost),
+            "cost",
+            &cost.to_string(),
+        );
+        assert_refused(Rule::on(shared.clone()).cost(cost), "cost", &cost.to_string());
+    }
+    let advice = |rule: Rule| error_of([rule.cost(21)]).reason().to_owned();
+    assert!(advice(rule(leaky)).ends_with("use a TokenBucket, which has a burst"));
+    assert!(advice(rule(bucket)).ends_with("raise the burst"));
+    assert!(
+        advice(rule(FixedWindow::per_day(20)))
+            .ends_with("(20), so every request would be refused; raise it")
+    );
     for cost in [1, 20] {
         assert!(RateLimitLayer::builder().rule(rule(bucket).cost(cost)).build().is_ok());
         assert!(

@@ -15,7 +15,7 @@ use super::{
     table::Table,
 };
 use crate::{
-    ConfigError, Decision, Quota,
+    Algorithm, ConfigError, Decision, Quota,
     algorithm::{Epoch, Machine, Step},
     backend::LimiterSpec,
     clock::Nanos,
@@ -252,9 +252,9 @@ impl Counter {
         }
     }
 
-    /// The quota in force.
-    pub(crate) fn quota(&self) -> Quota {
-        lock(&self.spec).algorithm.quota()
+    /// The algorithm, with the quota in force.
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        lock(&self.spec).algorithm
     }
 
     /// Puts another quota in force; what is spent stays spent.

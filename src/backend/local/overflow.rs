@@ -120,6 +120,7 @@ mod tests {
         let builder = match algorithm {
             Algorithm::TokenBucket(bucket) => bucket.keyed_limiter(),
             Algorithm::FixedWindow(window) => window.keyed_limiter(),
+            Algorithm::LeakyBucket(bucket) => bucket.keyed_limiter(),
         };
         let limiter = builder.max_keys(1).clock(clock.clone()).build().expect("a limiter");
         assert_eq!(admitted(&limiter, "live"), 10);

@@ -1,0 +1,134 @@
+//! [`LeakyBucket`]: one permit per interval.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_sluice::{LeakyBucket, ManualClock};
+//!
+//! // A partner that takes twenty calls a second, but no two at once.
+//! let clock = ManualClock::new();
+//! let partner = LeakyBucket::per_second(20).limiter().clock(clock.clone()).build()?;
+//! assert!(partner.try_acquire().is_allowed());
+//! assert_eq!(partner.try_acquire().retry_after(), Some(Duration::from_millis(50)));
+//! // Idleness saves nothing up.
+//! clock.advance(Duration::from_secs(60));
+//! assert!(partner.try_acquire().is_allowed());
+//! assert!(!partner.try_acquire().is_allowed());
+//! # Ok::<(), tower_sluice::ConfigError>(())
+//! ```
+//!
+//! **Definition.** The interval is the period divided by its permits. A request passes if the last one that
+//! passed is at least an interval ago; else it is too early. This is virtual scheduling as ATM networks do
+//! it, the generic cell rate algorithm (ITU-T I.371) without tolerance, and the pace that the `limit_req`
+//! of nginx keeps without a burst. It is a [`TokenBucket`] of burst 1, under the name that says so.
+//!
+//! It does not wait itself: who is too early is denied and told when to come. Let callers wait where
+//! bursts are ordinary and only their pace is to be evened out; where they need not be evened out, take a
+//! [`TokenBucket`].
+//!
+//! **State.** One word, the token bucket's: the instant from which the next request may pass, in fractions of
+//! a permit. Any rational rate is exact.
+//!
+//! **Promise.** Two admissions are never closer than the interval. Where the rate is changed between them,
+//! the time before the change counts at the old rate and the time after it at the new one, so that they are
+//! no closer than the shorter of both intervals.
+//!
+//! **`retry_after`** is the first nanosecond at which the request passes: an interval after the last one
+//! that did. The limit is 1, so a cost above 1 never passes.
+//!
+//! **Bytes per key:** 8, and 8 for the key's hash.
+
+use std::time::Duration;
+
+use super::{
+    Epoch,
+    token_bucket::{Machine, TokenBucket},
+};
+use crate::{ConfigError, Quota};
+
+/// A leaky bucket: one permit per interval, no burst.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::{LeakyBucket, Quota};
+///
+/// let partner = LeakyBucket::per_second(20); // 50 ms apart
+/// let reports = LeakyBucket::new(1, Duration::from_secs(90));
+/// assert_eq!(partner.quota(), Quota::per_second(20).burst(1));
+/// # let _ = reports;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
+pub struct LeakyBucket {
+    quota: Quota,
+}
+
+impl LeakyBucket {
+    /// `permits` per `period`, evenly spaced.
+    pub const fn new(permits: u64, period: Duration) -> Self {
+        Self { quota: Quota::new(permits, period).burst(LIMIT) }
+    }
+
+    /// `permits` per second.
+    pub const fn per_second(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(1))
+    }
+
+    /// `permits` per minute.
+    pub const fn per_minute(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(60))
+    }
+
+    /// `permits` per hour.
+    pub const fn per_hour(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(3_600))
+    }
+
+    /// `permits` per day of 86,400 seconds.
+    pub const fn per_day(permits: u64) -> Self {
+        Self::new(permits, Duration::from_secs(86_400))
+    }
+
+    /// The quota; its burst is 1.
+    #[must_use]
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// The rate times `factor`; the limit stays.
+    pub(crate) fn relaxed(&self, factor: u64) -> Result<Quota, ConfigError> {
+        self.check_burst()?;
+        let faster = Quota::new(self.quota.permits(), self.quota.period()).relaxed(factor)?;
+        Ok(faster.burst(LIMIT))
+    }
+
+    pub(crate) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
+        self.check_burst()?;
+        TokenBucket::from(self.quota).compile(epoch)
+    }
+
+    fn check_burst(&self) -> Result<(), ConfigError> {
+        match self.quota.max_burst() {
+            LIMIT => Ok(()),
+            burst => {
+                let reason = "a leaky bucket has none, it admits one at a time; use a TokenBucket";
+                Err(ConfigError::new("burst", burst, reason))
+            }
+        }
+    }
+}
+
+impl From<LeakyBucket> for Quota {
+    fn from(bucket: LeakyBucket) -> Self {
+        bucket.quota
+    }
+}
+
+impl From<Quota> for LeakyBucket {
+    /// A burst that was set to anything but 1 is an error when the bucket is built.
+    fn from(quota: Quota) -> Self {
+        Self { quota: quota.burst(quota.burst_setting().unwrap_or(LIMIT)) }
+    }
+}
+
+/// The most that passes at once.
+const LIMIT: u64 = 1;
