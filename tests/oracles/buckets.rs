@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-use tower_sluice::{FixedWindow, Quota, StartLevel, TokenBucket};
+use tower_sluice::{FixedWindow, LeakyBucket, Quota, StartLevel, TokenBucket};
 
 use crate::rig::{
     MILLI, NANO, Rig, SECOND,
     Want::{A, D, Left, Never, Retry},
-    bucket,
+    bucket, paced,
 };
 
 const TENTH: Duration = Duration::from_millis(100);
 
 #[test]
 fn o_01_one_at_a_time() {
-    Rig::new(bucket(10, SECOND, 1)).run(
-        TENTH,
-        &[
-            (0, 1, A),
-            (0, 1, Retry(1)),
-            (0, 1, D),
-            (1, 1, A),
-            (1, 1, D),
-            (1, 1, D),
-            (2, 2, Never),
-            (2, 1, A),
-            (2, 1, D),
-        ],
-    );
+    let timeline = [
+        (0, 1, A),
+        (0, 1, Retry(1)),
+        (0, 1, D),
+        (1, 1, A),
+        (1, 1, D),
+        (1, 1, D),
+        (2, 2, Never),
+        (2, 1, A),
+        (2, 1, D),
+    ];
+    for algorithm in paced(10, SECOND) {
+        Rig::new(algorithm).run(TENTH, &timeline);
+    }
 }
 
 #[test]
@@ -66,20 +66,25 @@ fn o_19_extreme_rates() {
     // A rate of 0 is an error here, and so is one that words cannot tell from it.
     let error = bucket(0, SECOND, 1).limiter().build().unwrap_err();
     assert_eq!(error.field(), "permits");
+    assert_eq!(LeakyBucket::per_second(0).limiter().build().unwrap_err().field(), "permits");
     let age = Duration::from_secs(10_000_000_000);
     assert_eq!(bucket(1, age, 1).limiter().build().unwrap_err().field(), "period");
+    assert_eq!(LeakyBucket::new(1, age).limiter().build().unwrap_err().field(), "period");
     Rig::new(FixedWindow::new(1, age).aligned()).run(SECOND, &[(0, 1, A), (0, 1, D)]);
 
     // The slowest there is: 36 years a permit.
     let years = Duration::from_nanos(1 << 60);
-    let rig = Rig::new(bucket(1, years, 1));
-    rig.run(years, &[(0, 1, A), (0, 1, Retry(1)), (1, 1, A), (1, 1, Retry(1))]);
-    rig.set(years);
-    rig.set_limit(Quota::per_second(10).burst(1));
-    assert_eq!(rig.ask(1).retry_after(), Some(TENTH));
-
+    for algorithm in paced(1, years) {
+        let rig = Rig::new(algorithm);
+        rig.run(years, &[(0, 1, A), (0, 1, Retry(1)), (1, 1, A), (1, 1, Retry(1))]);
+        rig.set(years);
+        rig.set_limit(Quota::per_second(10).burst(1));
+        assert_eq!(rig.ask(1).retry_after(), Some(TENTH));
+    }
     // 0.7692307692307693 a second.
-    Rig::new(bucket(10, SECOND * 13, 1)).run(TENTH, &[(0, 1, A), (0, 1, Retry(13)), (13, 1, A)]);
+    for algorithm in paced(10, SECOND * 13) {
+        Rig::new(algorithm).run(TENTH, &[(0, 1, A), (0, 1, Retry(13)), (13, 1, A)]);
+    }
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::{
 };
 
 use tower_sluice::{
-    Algorithm, Backend, ConfigError, Decision, FixedWindow, KeyedLimiter, Limiter, ManualClock,
-    Quota, RateLimitLayer, Rule, TokenBucket,
+    Algorithm, Backend, ConfigError, Decision, FixedWindow, KeyedLimiter, LeakyBucket, Limiter,
+    ManualClock, Quota, RateLimitLayer, Rule, TokenBucket,
     backend::{Answer, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdicts},
     clock::{Clock, Nanos},
     key,
@@ -88,6 +88,7 @@ impl Rig {
         let (one, many) = match algorithm {
             Algorithm::TokenBucket(bucket) => (bucket.limiter(), bucket.keyed_limiter()),
             Algorithm::FixedWindow(window) => (window.limiter(), window.keyed_limiter()),
+            Algorithm::LeakyBucket(bucket) => (bucket.limiter(), bucket.keyed_limiter()),
             other => panic!("{other:?} is not known here"),
         };
         let probe = Probe::default();
@@ -197,6 +198,11 @@ impl Rig {
 pub(crate) fn windows(limit: u64, length: Duration) -> [FixedWindow; 2] {
     let window = FixedWindow::new(limit, length);
     [window, window.aligned()]
+}
+
+/// `permits` per `period`, one at a time: as a bucket of burst 1, and as a leaky one.
+pub(crate) fn paced(permits: u64, period: Duration) -> [Algorithm; 2] {
+    [bucket(permits, period, 1).into(), LeakyBucket::new(permits, period).into()]
 }
 
 /// `permits` per `period` with a burst, as a bucket.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_sluice::{Algorithm, FixedWindow, TokenBucket};
+use tower_sluice::{Algorithm, FixedWindow, LeakyBucket, TokenBucket};
 
 use crate::rig::{
     MILLI, NANO, Rig, SECOND,
@@ -12,9 +12,12 @@ use crate::rig::{
 
 #[test]
 fn o_62_rest_of_the_window() {
-    for window in windows(1, MILLI * 250) {
+    // With one permit a window that begins with a request is an interval.
+    let windows = windows(1, MILLI * 250).map(Algorithm::from);
+    let leaky = LeakyBucket::new(1, MILLI * 250).into();
+    for algorithm in windows.into_iter().chain([leaky]) {
         let timeline = [(0, 1, A), (0, 1, Retry(250)), (250, 1, A), (250, 1, Retry(250))];
-        let rig = Rig::new(window);
+        let rig = Rig::new(algorithm);
         rig.run(MILLI, &timeline);
         rig.set(MILLI * 500 - NANO);
         assert_eq!(rig.ask(1).retry_after(), Some(NANO));
