@@ -28,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) wants_route: bool,
     pub(crate) wants_peer: bool,
     pub(crate) knows_proxy: bool,
+    /// Whether a leaky bucket has nothing to wait in, which the first request tells.
+    pub(crate) lacks_waiting: bool,
 }
 
 impl Core {

@@ -331,6 +331,7 @@ pub enum Outcome {
 /// | [SL-ROUTE](Self::Route) | the route is wanted and cannot be seen | the layer stands around the router, or outside of a `nest_service`: put it inside | never |
 /// | [SL-TWICE](Self::Twice) | a request passed one built layer twice, and pays twice | the layer is on the router and on a route: remove one | paying twice is meant |
 /// | [SL-KEYS](Self::Keys) | more live keys than the rule keeps: newcomers share buckets | `max_keys` is too small, or somebody invents keys | it was an attack, and is over |
+/// | [SL-LEAKY](Self::Leaky) | a leaky bucket with nothing to wait in: ordinary bursts are refused | the rule's policy does not queue: `RejectionPolicy::queue(..)`, or `TokenBucket` | callers keep the interval themselves, as `Retry-After` tells them |
 ///
 /// [`silence`](crate::RateLimitLayerBuilder::silence) turns one off for a layer:
 ///
@@ -354,6 +355,13 @@ pub enum Fault {
     /// New keys share overflow buckets until others are idle; keys that are known keep theirs. Raise
     /// [`max_keys`](crate::Rule::max_keys), or ask who sends so many keys. Told once per rule.
     Keys,
+    /// SL-LEAKY: a leaky bucket with nothing to wait in.
+    ///
+    /// The rule's policy cannot queue, so every request that comes less than an interval after the last is
+    /// refused, and callers send bursts: a page with its images, a retry. Let them wait with
+    /// `RejectionPolicy::queue(..)`, or count with a [`TokenBucket`](crate::TokenBucket), whose burst they
+    /// may spend at once. Told with the first such rule.
+    Leaky,
     /// SL-NOKEY: none of the first 1,000 requests that the rule applied to had its key.
     ///
     /// The rule then skips everybody, counts everybody together or refuses everybody, as its
@@ -397,6 +405,7 @@ impl Fault {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Keys => "SL-KEYS",
+            Self::Leaky => "SL-LEAKY",
             Self::NoKey => "SL-NOKEY",
             Self::OneKey => "SL-ONEKEY",
             Self::Peer => "SL-PEER",
@@ -413,6 +422,11 @@ impl Fault {
             Self::Keys => {
                 "more live keys than the rule keeps, so new ones share overflow buckets; raise max_keys, \
                  or find out who sends so many keys"
+            }
+            Self::Leaky => {
+                "a leaky bucket admits one request per interval and this rule has nothing to wait in, so \
+                 ordinary bursts are refused; let them wait with RejectionPolicy::queue(..), or use \
+                 TokenBucket, which has a burst"
             }
             Self::NoKey => {
                 "none of the first 1,000 requests had the rule's key, so it tells nobody apart; \

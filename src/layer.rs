@@ -290,6 +290,7 @@ impl RateLimitLayerBuilder {
                     && self.observers.is_empty(),
                 knows_proxy: keys().any(|key| key.proxy_configured()),
                 wants_route,
+                lacks_waiting: plan.rules.iter().any(Planned::lacks_waiting),
                 plan,
                 time,
                 random,

@@ -233,6 +233,9 @@ impl Core {
     #[cold]
     fn look_at(&self, head: &Head<'_>) -> bool {
         self.watch.grow();
+        if self.lacks_waiting && !self.watch.is_done(Fault::Leaky) {
+            self.watch.raise_once(Fault::Leaky, self.plan.first_that(Planned::lacks_waiting));
+        }
         if self.wants_peer {
             let exempt = self.exempt.iter().any(|exempt| exempt.lacks_peer(head));
             if let Some(name) = self.plan.first_that(|rule| rule.lacks_peer(head)) {

@@ -190,6 +190,7 @@ fn every_fault_is_in_the_table_of_its_page() {
     let text = read("src/event.rs");
     let all = [
         Fault::Keys,
+        Fault::Leaky,
         Fault::NoKey,
         Fault::OneKey,
         Fault::Peer,

@@ -320,6 +320,11 @@ impl Planned {
             || self.key.as_ref().is_some_and(|key| key.lacks_peer(head))
     }
 
+    /// Whether it admits one request per interval and has nothing for others to wait in.
+    pub(crate) fn lacks_waiting(&self) -> bool {
+        matches!(self.algorithm(), Algorithm::LeakyBucket(_)) && !self.policy.can_wait()
+    }
+
     pub(crate) fn wants_route(&self) -> bool {
         self.matcher.as_ref().is_some_and(Match::wants_route)
             || self.key.as_ref().is_some_and(KeyBy::wants_route)

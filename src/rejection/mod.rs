@@ -218,6 +218,12 @@ impl RejectionPolicy {
         self.responder.is_none()
     }
 
+    /// Whether a request that does not fit may wait, instead of being refused at once.
+    #[allow(clippy::unused_self, reason = "no policy queues yet")]
+    pub(crate) fn can_wait(&self) -> bool {
+        false
+    }
+
     /// The responder's answer with our fields; `None` where the default answer is wanted.
     pub(crate) fn answer(&self, rejection: &Rejection, head: &Head<'_>) -> Option<Responded> {
         let mut response = self.responder.as_ref()?.respond(rejection, head);

@@ -17,8 +17,8 @@ use axum::{
 };
 use tower::{Layer, ServiceExt};
 use tower_sluice::{
-    FixedWindow, Handle, ManualClock, Missing, Observer, RateLimitLayer, RateLimitLayerBuilder,
-    Rule, TokenBucket,
+    FixedWindow, Handle, LeakyBucket, ManualClock, Missing, Observer, RateLimitLayer,
+    RateLimitLayerBuilder, Rule, TokenBucket,
     event::{Fault, SetupFault},
     key, matcher,
 };
@@ -371,6 +371,30 @@ async fn sl_keys_where_more_keys_are_live_than_are_kept() {
         send(&app, users(n)).await;
         right.clock.advance(Duration::from_secs(2));
     }
+    assert_eq!(right.raised(), []);
+}
+
+#[tokio::test]
+async fn sl_leaky_where_nothing_can_wait() {
+    let leaky = || Rule::new("paced", LeakyBucket::per_second(20));
+    let wrong = Watched::of(leaky());
+    assert_eq!(wrong.raised(), [], "nothing is told before a request comes");
+    for expected in [200, 429, 429] {
+        assert_eq!(send(&wrong.inside(), request("/a")).await, expected);
+    }
+    assert_eq!(wrong.raised(), of_rule(Fault::Leaky, "paced"));
+    // Another service of the same layer, later.
+    wrong.clock.advance(Duration::from_secs(1));
+    send_many(&wrong.inside(), 5, |_| request("/b")).await;
+    assert_eq!(wrong.raised(), of_rule(Fault::Leaky, "paced"));
+
+    let silenced = Watched::silenced(leaky(), Fault::Leaky);
+    send_many(&silenced.inside(), 5, |_| request("/a")).await;
+    assert_eq!(silenced.raised(), []);
+
+    // A burst of 1 that somebody wrote is meant.
+    let right = Watched::of(Rule::new("paced", TokenBucket::per_second(20).burst(1)));
+    send_many(&right.inside(), 5, |_| request("/a")).await;
     assert_eq!(right.raised(), []);
 }
 

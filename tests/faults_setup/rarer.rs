@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::Router;
 use tower::{Layer, ServiceExt};
 use tower_sluice::{
-    FixedWindow, Handle, ManualClock, Missing, RateLimitLayer, RateLimitLayerBuilder, Rule,
-    TokenBucket, event::Fault, key, matcher, testing::ScriptedBackend,
+    FixedWindow, Handle, LeakyBucket, ManualClock, Missing, RateLimitLayer, RateLimitLayerBuilder,
+    Rule, TokenBucket, event::Fault, key, matcher, testing::ScriptedBackend,
 };
 
 use crate::{
@@ -165,4 +165,29 @@ async fn sl_route_where_an_exemption_by_path_stands_around_the_router() {
     assert_eq!(thrice(&inside, "/healthz").await, [200; 3]);
     assert_eq!(thrice(&inside, "/a").await, [200, 200, 429]);
     assert_eq!(right.raised(), []);
+}
+
+#[tokio::test]
+async fn sl_leaky_whatever_keeps_the_bucket() {
+    let clock = ManualClock::new();
+    let leaky = LeakyBucket::per_second(20);
+    let shared = leaky.limiter().name("paced").clock(clock.clone()).build().unwrap();
+    let keyed = leaky.keyed_limiter().name("paced").clock(clock.clone()).build().unwrap();
+    let elsewhere = ScriptedBackend::new();
+    for rule in [
+        Rule::on(shared),
+        Rule::on(keyed).key(key::header("x-user-id")).missing(Missing::Shared),
+        Rule::new("paced", leaky).backend(elsewhere),
+        // The fault is in the set-up, whether or not the rule applies to the first requests.
+        Rule::new("paced", leaky).when(|_| false),
+    ] {
+        let record = Record::default();
+        let builder = builder().rule(wide("first")).rule(rule).rule(Rule::new("last", leaky));
+        let layer = builder.observer(record.clone()).clock(clock.clone()).build().unwrap();
+        let app = routes().layer(layer.clone());
+        for _ in 0..3 {
+            send(&app, request("/a")).await;
+        }
+        assert_eq!(*record.0.lock().unwrap(), of_rule(Fault::Leaky, "paced"));
+    }
 }
