@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use tower_sluice::{
-    Algorithm, ConfigError, FixedWindow, ManualClock, Quota, RateLimitLayer, Rule, StartLevel,
-    TokenBucket,
+    Algorithm, ConfigError, FixedWindow, LeakyBucket, ManualClock, Quota, RateLimitLayer, Rule,
+    StartLevel, TokenBucket,
     clock::{Clock, Nanos},
     key,
 };
 
 use crate::support_core::{
-    MILLI, SECOND, YEAR, admitted, algorithms, at, keyed, limiter, ready, request, retry_secs,
-    send, status,
+    MILLI, SECOND, YEAR, admitted, algorithms, at, keyed, leaky, limiter, ready, request,
+    retry_secs, send, status,
 };
 
 #[test]
@@ -75,7 +75,10 @@ fn ar_07_extreme_quotas_never_switch_off() {
             for burst in numbers {
                 let bucket = TokenBucket::new(permits, period).burst(burst);
                 let window = FixedWindow::new(permits, period);
-                for algorithm in [bucket.into(), window.into(), window.aligned().into()] {
+                let leaky = LeakyBucket::new(permits, period);
+                for algorithm in
+                    [bucket.into(), window.into(), window.aligned().into(), leaky.into()]
+                {
                     for factor in [1, 1_000_000_000] {
                         match build_extreme(algorithm, factor) {
                             Ok(layer) => {
@@ -127,7 +130,8 @@ fn assert_limits(layer: &RateLimitLayer, what: &str) {
 
 #[test]
 fn ar_09_zero_quota_is_refused() {
-    for algorithm in algorithms(Quota::per_second(0)) {
+    let with_leaky = |quota| algorithms(quota).into_iter().chain([leaky(quota)]);
+    for algorithm in with_leaky(Quota::per_second(0)) {
         let error =
             RateLimitLayer::builder().rule(Rule::new("none", algorithm)).build().unwrap_err();
         assert_eq!((error.rule(), error.field()), (Some("none"), "permits"));
@@ -137,7 +141,7 @@ fn ar_09_zero_quota_is_refused() {
     assert!("0/s".parse::<Quota>().is_err());
 
     // At run time the old quota stays in force.
-    for algorithm in algorithms(Quota::per_second(3)) {
+    for algorithm in with_leaky(Quota::per_second(3)) {
         let clock = ManualClock::new();
         let limiter = limiter(algorithm, clock.clone());
         let rule = Rule::new("rule", algorithm);
@@ -153,7 +157,8 @@ fn ar_09_zero_quota_is_refused() {
             assert_eq!(status(&layer, &[]).0 == 200, allowed);
             passed += u64::from(allowed);
         }
-        // Three a second for ten seconds, and the burst where it is a bucket: 3 + 9.99 s x 3/s.
+        // Three a second for ten seconds, and the burst where it is a bucket: 3 + 9.99 s x 3/s. The
+        // leaky one passes each 340 ms, as a call comes only every ten.
         let expected = if algorithm == algorithms(Quota::per_second(3))[0] { 32 } else { 30 };
         assert_eq!(passed, expected, "{algorithm:?}");
     }
@@ -369,6 +374,9 @@ fn ar_28_bad_numbers_name_rule_and_field() {
         (Rule::new("r", bucket.start(StartLevel::Fraction(f64::NAN))), "start"),
         (Rule::new("r", bucket.start(StartLevel::Fraction(-0.5))), "start"),
         (Rule::new("r", bucket.start(StartLevel::Fraction(1.5))), "start"),
+        (Rule::new("r", LeakyBucket::per_second(0)), "permits"),
+        (Rule::new("r", LeakyBucket::new(5, Duration::MAX)), "period"),
+        (Rule::new("r", LeakyBucket::from(Quota::per_second(5).burst(5))), "burst"),
         (Rule::new("r", FixedWindow::per_second(0)), "permits"),
         (Rule::new("r", FixedWindow::new(5, Duration::ZERO)), "period"),
         (Rule::new("r", FixedWindow::new(5, Duration::MAX)), "period"),

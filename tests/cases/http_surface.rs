@@ -12,8 +12,8 @@ use axum::{Router, routing::get};
 use http::StatusCode;
 use tower_http::cors::CorsLayer;
 use tower_sluice::{
-    Algorithm, FixedWindow, ManualClock, Quota, RateLimitLayer, Rule, TokenBucket, clock::Nanos,
-    event::Fault, exposed_headers, key, matcher,
+    Algorithm, FixedWindow, LeakyBucket, ManualClock, Quota, RateLimitLayer, Rule, TokenBucket,
+    clock::Nanos, event::Fault, exposed_headers, key, matcher,
 };
 
 use crate::support::{Faults, ask, from_peer, get_with, request, tally, window};
@@ -67,6 +67,7 @@ async fn ht_03_obeying_the_hint() {
         algorithms.push(TokenBucket::new(permits, period).burst(burst).into());
         algorithms.push(FixedWindow::new(permits.min(100), period).into());
         algorithms.push(FixedWindow::new(permits.min(100), period).aligned().into());
+        algorithms.push(LeakyBucket::new(permits, period).into());
     }
     let mut checked_early = 0;
     for (algorithm, round) in algorithms.iter().flat_map(|a| (0..8).map(move |round| (a, round))) {
@@ -86,13 +87,14 @@ async fn ht_03_obeying_the_hint() {
         let app = Router::new().route("/", get(|| async {})).layer(layer.clone());
         let limit = layer.handle().peek("r", (), 0).await.unwrap().limit();
         let ask = async || ask(&app, request("GET", "/", None)).await;
+        let pace = if limit == 1 { algorithm.quota().permits() } else { limit };
         let mut found = 0;
         while found < 3 {
             cost.store(1 + random.below(limit), Ordering::Relaxed);
             let first = ask().await;
             if !first.is_refused() {
                 let period = algorithm.quota().period().as_nanos() as u64;
-                clock.advance(Duration::from_nanos(random.below(period / limit + 1)));
+                clock.advance(Duration::from_nanos(random.below(period / pace + 1)));
                 continue;
             }
             found += 1;
@@ -114,9 +116,13 @@ async fn ht_03_obeying_the_hint() {
 
 #[tokio::test]
 async fn ht_05_remaining_counts_this_request() {
-    for algorithm in
-        [TokenBucket::per_minute(3).into(), FixedWindow::per_minute(3).into(), window(3, 60)]
-    {
+    // A leaky bucket has a limit of 1 at any rate.
+    for (algorithm, limit) in [
+        (TokenBucket::per_minute(3).into(), 3),
+        (FixedWindow::per_minute(3).into(), 3),
+        (window(3, 60), 3),
+        (LeakyBucket::per_minute(3).into(), 1),
+    ] {
         let layer = RateLimitLayer::builder()
             .rule(Rule::new("r", algorithm))
             .clock(ManualClock::new())
@@ -134,10 +140,12 @@ async fn ht_05_remaining_counts_this_request() {
                 both => panic!("{both:?}"),
             };
             let decision = rules[0].decision().unwrap();
-            assert_eq!(decision.limit(), 3);
+            assert_eq!(decision.limit(), limit);
             seen.push((answer.status.as_u16(), decision.remaining()));
         }
-        assert_eq!(seen, [(200, 2), (200, 1), (200, 0), (429, 0), (429, 0)], "{algorithm:?}");
+        let expected = [(200, 2), (200, 1), (200, 0), (429, 0), (429, 0), (429, 0), (429, 0)];
+        let skipped = 3 - limit as usize;
+        assert_eq!(seen, expected[skipped..skipped + 5], "{algorithm:?}");
     }
 }
 

@@ -20,13 +20,16 @@ use tower_sluice::{
     limiter::DEFAULT_MAX_KEYS,
 };
 
-use crate::support_core::{HOUR, SECOND, algorithms, keyed, ready, request, scaled, send, status};
+use crate::support_core::{
+    HOUR, SECOND, algorithms, keyed, leaky, ready, request, scaled, send, status,
+};
 
 #[test]
 fn me_01_keys_stay_bounded() {
     // Defaults only, no runtime and nobody who sweeps.
     let keys = scaled(5_000_000);
-    for algorithm in algorithms(Quota::per_second(10)) {
+    let ten = Quota::per_second(10);
+    for algorithm in algorithms(ten).into_iter().chain([leaky(ten)]) {
         for cap in [None, Some(1_000)] {
             let clock = ManualClock::new();
             let limiter = keyed(algorithm, clock.clone(), cap);

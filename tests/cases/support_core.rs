@@ -11,8 +11,8 @@ use axum::body::Body;
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sluice::{
-    Algorithm, Decision, FixedWindow, KeyedLimiter, Limiter, ManualClock, Quota, RateLimitLayer,
-    TokenBucket,
+    Algorithm, Decision, FixedWindow, KeyedLimiter, LeakyBucket, Limiter, ManualClock, Quota,
+    RateLimitLayer, TokenBucket,
     clock::{Clock, Nanos},
 };
 
@@ -39,11 +39,17 @@ pub(crate) fn algorithms(quota: Quota) -> [Algorithm; 3] {
     [TokenBucket::from(quota).into(), window.into(), window.aligned().into()]
 }
 
+/// The same quota without its burst, as a leaky bucket.
+pub(crate) fn leaky(quota: Quota) -> Algorithm {
+    LeakyBucket::new(quota.permits(), quota.period()).into()
+}
+
 /// A limiter of any algorithm.
 pub(crate) fn limiter(algorithm: Algorithm, clock: impl Clock) -> Limiter {
     let built = match algorithm {
         Algorithm::TokenBucket(bucket) => bucket.limiter().clock(clock).build(),
         Algorithm::FixedWindow(window) => window.limiter().clock(clock).build(),
+        Algorithm::LeakyBucket(bucket) => bucket.limiter().clock(clock).build(),
         other => panic!("{other:?} is not known here"),
     };
     built.expect("a quota that can be counted")
@@ -58,6 +64,7 @@ pub(crate) fn keyed(
     let builder = match algorithm {
         Algorithm::TokenBucket(bucket) => bucket.keyed_limiter(),
         Algorithm::FixedWindow(window) => window.keyed_limiter(),
+        Algorithm::LeakyBucket(bucket) => bucket.keyed_limiter(),
         other => panic!("{other:?} is not known here"),
     };
     let builder = match max_keys {
