@@ -1,10 +1,11 @@
-//! Properties of token bucket and fixed window in process, against slow models.
+//! Properties of the algorithms in process, against slow models.
 //!
 //! Every property runs at least 10,000 random cases on a `ManualClock`, times `SLUICE_SCALE`. Where one fails, proptest writes
 //! its seed to `tests/properties.proptest-regressions`, which is committed and run first from then on.
 
 mod bucket;
 mod holds;
+mod leaky;
 mod limits;
 mod models;
 mod quotas;

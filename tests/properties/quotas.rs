@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_sluice::{Algorithm, FixedWindow, Quota, TokenBucket};
+use tower_sluice::{Algorithm, FixedWindow, LeakyBucket, Quota, TokenBucket};
 
 use crate::models::{Model, Numbers};
 
@@ -87,7 +87,10 @@ impl Exact {
         use crate::models::{Bucket, Window};
         let quota = self.algorithm.quota();
         match self.algorithm {
-            Algorithm::TokenBucket(_) => Model::Bucket(Bucket::new(quota, now)),
+            // The leaky one's quota has a burst of 1.
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
+                Model::Bucket(Bucket::new(quota, now))
+            }
             _ => Model::Window(Window::new(quota, self.aligned.then_some(utc_at_zero))),
         }
     }
@@ -100,7 +103,14 @@ pub(crate) fn exact() -> impl Strategy<Value = Exact> {
     });
     let bucket = exact_bucket_quota()
         .prop_map(|quota| Exact { algorithm: TokenBucket::from(quota).into(), aligned: false });
-    prop_oneof![bucket, window]
+    let leaky = exact_bucket_quota()
+        .prop_map(|quota| Exact { algorithm: leaky(quota).into(), aligned: false });
+    prop_oneof![2 => bucket, 2 => window, 1 => leaky]
+}
+
+/// The quota's rate, one permit at a time.
+pub(crate) fn leaky(quota: Quota) -> LeakyBucket {
+    LeakyBucket::new(quota.permits(), quota.period())
 }
 
 /// A time scale of a quota: one permit, the whole burst, or a period.

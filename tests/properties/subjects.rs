@@ -98,6 +98,7 @@ pub(crate) fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Limiter {
     match algorithm {
         Algorithm::TokenBucket(bucket) => bucket.limiter().clock(clock.clone()).build(),
         Algorithm::FixedWindow(window) => window.limiter().clock(clock.clone()).build(),
+        Algorithm::LeakyBucket(bucket) => bucket.limiter().clock(clock.clone()).build(),
         _ => unreachable!("no other algorithm is drawn"),
     }
     .unwrap()
@@ -111,6 +112,7 @@ pub(crate) fn keyed_limiter(
     match algorithm {
         Algorithm::TokenBucket(bucket) => bucket.keyed_limiter(),
         Algorithm::FixedWindow(window) => window.keyed_limiter(),
+        Algorithm::LeakyBucket(bucket) => bucket.keyed_limiter(),
         _ => unreachable!("no other algorithm is drawn"),
     }
     .max_keys(max_keys)
