@@ -1,21 +1,5 @@
 //! [`LeakyBucket`]: one permit per interval.
 //!
-//! ```
-//! use std::time::Duration;
-//! use tower_sluice::{LeakyBucket, ManualClock};
-//!
-//! // A partner that takes twenty calls a second, but no two at once.
-//! let clock = ManualClock::new();
-//! let partner = LeakyBucket::per_second(20).limiter().clock(clock.clone()).build()?;
-//! assert!(partner.try_acquire().is_allowed());
-//! assert_eq!(partner.try_acquire().retry_after(), Some(Duration::from_millis(50)));
-//! // Idleness saves nothing up.
-//! clock.advance(Duration::from_secs(60));
-//! assert!(partner.try_acquire().is_allowed());
-//! assert!(!partner.try_acquire().is_allowed());
-//! # Ok::<(), tower_sluice::ConfigError>(())
-//! ```
-//!
 //! **Definition.** The interval is the period divided by its permits. A request passes if the last one that
 //! passed is at least an interval ago; else it is too early. This is virtual scheduling as ATM networks do
 //! it, the generic cell rate algorithm (ITU-T I.371) without tolerance, and the pace that the `limit_req`
@@ -26,7 +10,7 @@
 //! [`TokenBucket`].
 //!
 //! **State.** One word, the token bucket's: the instant from which the next request may pass, in fractions of
-//! a permit. Any rational rate is exact.
+//! a permit; a rate is as exact as it is there, and what has to be rounded is rounded against the caller.
 //!
 //! **Promise.** Two admissions are never closer than the interval. Where the rate is changed between them,
 //! the time before the change counts at the old rate and the time after it at the new one, so that they are
@@ -45,16 +29,30 @@ use super::{
 };
 use crate::{ConfigError, Quota};
 
-/// A leaky bucket: one permit per interval, no burst.
+/// A leaky bucket: one permit per interval, no burst; two admissions are never closer than the interval.
+///
+/// It does not wait itself: who is too early is denied, with [`retry_after`](crate::Decision::retry_after).
+/// Its limit is 1, so a cost above 1 never passes, and [`relaxed`](crate::key::KeyBy::relaxed) multiplies the
+/// rate alone. Start levels are for the [`TokenBucket`]. A rule whose policy cannot queue raises
+/// [SL-LEAKY](crate::event::Fault::Leaky).
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sluice::{LeakyBucket, Quota};
+/// use tower_sluice::{LeakyBucket, ManualClock, Quota};
 ///
-/// let partner = LeakyBucket::per_second(20); // 50 ms apart
-/// let reports = LeakyBucket::new(1, Duration::from_secs(90));
-/// assert_eq!(partner.quota(), Quota::per_second(20).burst(1));
-/// # let _ = reports;
+/// // A partner that takes twenty calls a second, but no two at once.
+/// let bucket = LeakyBucket::per_second(20);
+/// assert_eq!(bucket.quota(), Quota::per_second(20).burst(1));
+///
+/// let clock = ManualClock::new();
+/// let partner = bucket.limiter().clock(clock.clone()).build()?;
+/// assert!(partner.try_acquire().is_allowed());
+/// assert_eq!(partner.try_acquire().retry_after(), Some(Duration::from_millis(50)));
+/// // Idleness saves nothing up.
+/// clock.advance(Duration::from_secs(60));
+/// assert!(partner.try_acquire().is_allowed());
+/// assert!(!partner.try_acquire().is_allowed());
+/// # Ok::<(), tower_sluice::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
