@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::verdict::Farewell;
+use crate::verdict::End;
 
 /// A boxed error, as bodies here end with.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -48,19 +48,20 @@ impl BodyMode for Kept {
 }
 
 pub(crate) mod sealed {
-    use super::{AnyBody, Body, BodyMode, Erased, Farewell, Kept, ResponseBody};
+    use super::{AnyBody, Body, BodyMode, End, Erased, Kept, ResponseBody};
 
     /// How bodies become the mode's own.
     #[allow(unnameable_types, reason = "that is what seals it")]
     pub trait Sealed {
         #[allow(private_interfaces)]
         #[doc(hidden)]
-        fn theirs<R: AnyBody>(body: R, end: Option<Farewell>) -> <Self as BodyMode>::Out<R>
+        fn theirs<R: AnyBody>(body: R, end: Option<End>) -> <Self as BodyMode>::Out<R>
         where
             Self: BodyMode;
 
+        #[allow(private_interfaces)]
         #[doc(hidden)]
-        fn ours<R: AnyBody>(body: Body) -> <Self as BodyMode>::Out<R>
+        fn ours<R: AnyBody>(body: Body, end: Option<End>) -> <Self as BodyMode>::Out<R>
         where
             Self: BodyMode;
     }
@@ -68,27 +69,29 @@ pub(crate) mod sealed {
     impl Sealed for Erased {
         #[allow(private_interfaces)]
         #[inline]
-        fn theirs<R: AnyBody>(body: R, end: Option<Farewell>) -> Body {
+        fn theirs<R: AnyBody>(body: R, end: Option<End>) -> Body {
             match end {
                 None => Body::new(body),
-                Some(_) => Body::new(ResponseBody::theirs(body, end)),
+                Some(end) => ResponseBody::boxed(body, end),
             }
         }
 
-        fn ours<R: AnyBody>(body: Body) -> Body {
-            body
+        #[allow(private_interfaces)]
+        fn ours<R: AnyBody>(body: Body, end: Option<End>) -> Body {
+            Self::theirs(body, end)
         }
     }
 
     impl Sealed for Kept {
         #[allow(private_interfaces)]
         #[inline]
-        fn theirs<R: AnyBody>(body: R, end: Option<Farewell>) -> ResponseBody<R> {
+        fn theirs<R: AnyBody>(body: R, end: Option<End>) -> ResponseBody<R> {
             ResponseBody::theirs(body, end)
         }
 
-        fn ours<R: AnyBody>(body: Body) -> ResponseBody<R> {
-            ResponseBody::ours(body)
+        #[allow(private_interfaces)]
+        fn ours<R: AnyBody>(body: Body, end: Option<End>) -> ResponseBody<R> {
+            ResponseBody::ours(body, end)
         }
     }
 }
@@ -99,7 +102,7 @@ pin_project! {
     pub struct ResponseBody<R> {
         #[pin]
         inner: Inner<R>,
-        end: Option<Farewell>,
+        end: Option<End>,
     }
 }
 
@@ -113,18 +116,32 @@ pin_project! {
 }
 
 impl<R: AnyBody> ResponseBody<R> {
-    fn theirs(body: R, mut end: Option<Farewell>) -> Self {
-        if body.is_end_stream()
-            && let Some(end) = &mut end
-        {
-            end.completed();
-        }
+    fn theirs(body: R, end: Option<End>) -> Self {
+        let end = end.and_then(|end| waits_for(&body, end));
         Self { inner: Inner::Theirs { body }, end }
     }
 
-    fn ours(body: Body) -> Self {
-        Self { inner: Inner::Ours { body }, end: None }
+    /// As one boxed body; a body that has ended already needs no box to tell of its end.
+    fn boxed(body: R, end: End) -> Body {
+        match waits_for(&body, end) {
+            None => Body::new(body),
+            end @ Some(_) => Body::new(Self { inner: Inner::Theirs { body }, end }),
+        }
     }
+
+    fn ours(body: Body, end: Option<End>) -> Self {
+        let end = end.and_then(|end| waits_for(&body, end));
+        Self { inner: Inner::Ours { body }, end }
+    }
+}
+
+/// What still waits for the end of this body.
+fn waits_for<R: AnyBody>(body: &R, mut end: End) -> Option<End> {
+    if !body.is_end_stream() {
+        return Some(end);
+    }
+    end.completed();
+    None
 }
 
 impl<R: AnyBody> http_body::Body for ResponseBody<R> {
@@ -142,12 +159,15 @@ impl<R: AnyBody> http_body::Body for ResponseBody<R> {
             }
             InnerProj::Ours { body } => ready!(body.poll_frame(cx)).map(|f| f.map_err(Into::into)),
         };
-        if let Some(end) = this.end {
+        if let Some(mut end) = this.end.take() {
             match &frame {
                 Some(Err(_)) => end.failed(),
                 // Who knows its length is dropped at its end without being asked once more.
                 Some(Ok(_)) if this.inner.is_end_stream() => end.completed(),
-                Some(Ok(frame)) => end.passed(frame.data_ref().map_or(0, Bytes::len)),
+                Some(Ok(frame)) => {
+                    end.passed(frame.data_ref().map_or(0, Bytes::len));
+                    *this.end = Some(end);
+                }
                 None => end.completed(),
             }
         }

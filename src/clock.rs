@@ -183,6 +183,17 @@ impl Time {
         }
     }
 
+    /// Sleeps by this clock.
+    pub(crate) fn sleep_until(&self, deadline: Nanos) -> BoxFuture<'static, ()> {
+        match self {
+            Self::Fast(clock) => clock.sleep_until(deadline),
+            Self::Std(clock) => clock.sleep_until(deadline),
+            Self::Tokio(clock) => clock.sleep_until(deadline),
+            Self::Manual(clock) => clock.sleep_until(deadline),
+            Self::Other(clock) => clock.sleep_until(deadline),
+        }
+    }
+
     pub(crate) fn utc_at_zero(&self) -> Duration {
         match self {
             Self::Fast(clock) => clock.utc_at_zero(),

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`Admitted`] | a request goes to the inner service | request |
 //! | [`Rejected`] | a request is answered by the layer | request |
+//! | [`Left`] | a request that waited is given up | request |
 //! | [`Finished`] | an admitted request has ended, its body included | admitted request, unless exempt |
 //! | [`SetupFault`] | the set-up looks wrong: [`Fault`] lists how | layer, or rule where it concerns one |
 //!
@@ -93,6 +94,12 @@ pub trait Observer: Send + Sync + 'static {
         let _ = finished;
     }
 
+    /// A request that waited has left, by a disconnect say, before it was admitted or refused. Nothing else is
+    /// told of it.
+    fn left(&self, left: &Left<'_>) {
+        let _ = left;
+    }
+
     /// The set-up looks wrong. Each fault is told once per layer, or per rule where it concerns one.
     fn fault(&self, fault: &SetupFault) {
         let _ = fault;
@@ -110,6 +117,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn finished(&self, finished: &Finished) {
         (**self).finished(finished);
+    }
+
+    fn left(&self, left: &Left<'_>) {
+        (**self).left(left);
     }
 
     fn fault(&self, fault: &SetupFault) {
@@ -140,9 +151,16 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 pub struct Admitted<'a> {
     pub(crate) decisions: &'a [RuleDecision],
     pub(crate) exempt: bool,
+    pub(crate) waited: Option<Duration>,
 }
 
 impl<'a> Admitted<'a> {
+    /// How long the request waited for its turn; none where it was admitted at once.
+    #[must_use]
+    pub fn waited(&self) -> Option<Duration> {
+        self.waited
+    }
+
     /// What each rule that applied decided, after its charge.
     #[must_use]
     pub fn decisions(&self) -> &'a [RuleDecision] {
@@ -180,9 +198,16 @@ pub struct Rejected<'a> {
     pub(crate) reason: Reason,
     pub(crate) status: u16,
     pub(crate) error: Option<&'a BackendError>,
+    pub(crate) degraded: bool,
 }
 
 impl<'a> Rejected<'a> {
+    /// Whether a degrade handler has answered, whose status is then [`status`](Self::status).
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.degraded
+    }
+
     /// What the backend's failure was, where that is the reason.
     #[must_use]
     pub fn error(&self) -> Option<&'a BackendError> {
@@ -209,6 +234,44 @@ impl<'a> Rejected<'a> {
     }
 }
 
+/// A request that waited and left.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+/// use tower_sluice::{Observer, event::Left};
+///
+/// #[derive(Default)]
+/// struct Impatient(AtomicU64);
+///
+/// impl Observer for Impatient {
+///     fn left(&self, left: &Left<'_>) {
+///         self.0.fetch_add(1, Relaxed);
+///         eprintln!("left {} after {:?}", left.limit(), left.waited());
+///     }
+/// }
+/// # let _ = Impatient::default();
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Left<'a> {
+    pub(crate) limit: &'a str,
+    pub(crate) waited: Duration,
+}
+
+impl<'a> Left<'a> {
+    /// The name of the rule or in-flight limit it waited for.
+    #[must_use]
+    pub fn limit(&self) -> &'a str {
+        self.limit
+    }
+
+    /// For how long.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+}
+
 /// Why a request was answered instead of the inner service.
 ///
 /// In the body of a refusal, `reason` says it in the words of [`as_str`](Self::as_str):
@@ -218,13 +281,18 @@ impl<'a> Rejected<'a> {
 /// | [`Quota`](Self::Quota) | `quota` | 429, or the rule's | yes |
 /// | [`Never`](Self::Never) | `never` | 429, or the rule's | no |
 /// | [`MissingKey`](Self::MissingKey) | `missing-key` | what [`Missing::Refuse`](crate::Missing) says | no |
+/// | [`InFlight`](Self::InFlight) | `in-flight` | 503, or the limit's | yes |
 /// | [`Backend`](Self::Backend) | `backend` | 503 | yes |
 ///
 /// ```
 /// use tower_sluice::event::Reason;
 ///
-/// let all = [Reason::Quota, Reason::Never, Reason::MissingKey, Reason::Backend];
-/// assert_eq!(all.map(|reason| reason.as_str()), ["quota", "never", "missing-key", "backend"]);
+/// let all =
+///     [Reason::Quota, Reason::Never, Reason::MissingKey, Reason::InFlight, Reason::Backend];
+/// assert_eq!(
+///     all.map(|reason| reason.as_str()),
+///     ["quota", "never", "missing-key", "in-flight", "backend"]
+/// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -235,18 +303,21 @@ pub enum Reason {
     Never,
     /// The request has no key for a rule that demands one.
     MissingKey,
+    /// As many are in flight as may be.
+    InFlight,
     /// A backend could not answer.
     Backend,
 }
 
 impl Reason {
-    /// The reason as problem details carry it: `quota`, `never`, `missing-key` or `backend`.
+    /// The reason as problem details carry it: `quota`, `never`, `missing-key`, `in-flight` or `backend`.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Quota => "quota",
             Self::Never => "never",
             Self::MissingKey => "missing-key",
+            Self::InFlight => "in-flight",
             Self::Backend => "backend",
         }
     }
@@ -330,6 +401,7 @@ pub enum Outcome {
 /// | [SL-NOKEY](Self::NoKey) | the first 1,000 requests had no key | the layer stands outside of what sets the key; a name is misspelt | such callers are rare |
 /// | [SL-ROUTE](Self::Route) | the route is wanted and cannot be seen | the layer stands around the router, or outside of a `nest_service`: put it inside | never |
 /// | [SL-TWICE](Self::Twice) | a request passed one built layer twice, and pays twice | the layer is on the router and on a route: remove one | paying twice is meant |
+/// | [SL-CLOCK](Self::Clock) | a timer rings and the limiter's clock stands still: who waits is refused | tokio's time is paused, and the limiter reads another clock: `.clock(TokioClock)` | never |
 /// | [SL-KEYS](Self::Keys) | more live keys than the rule keeps: newcomers share buckets | `max_keys` is too small, or somebody invents keys | it was an attack, and is over |
 /// | [SL-LEAKY](Self::Leaky) | a leaky bucket with nothing to wait in: ordinary bursts are refused | the rule's policy does not queue: `RejectionPolicy::queue(..)`, or `TokenBucket` | callers keep the interval themselves, as `Retry-After` tells them |
 ///
@@ -350,6 +422,12 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
+    /// SL-CLOCK: a timer rang three times while the clock of the layer or limiter stood still.
+    ///
+    /// Mostly a test has paused tokio's time, which makes timers ring at once, and the limiter reads another
+    /// clock: give it [`TokioClock`](crate::TokioClock). The wait ends as refused. Told once per layer, and
+    /// each time by a limiter without one.
+    Clock,
     /// SL-KEYS: more live keys than the rule keeps.
     ///
     /// New keys share overflow buckets until others are idle; keys that are known keep theirs. Raise
@@ -404,6 +482,7 @@ impl Fault {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
+            Self::Clock => "SL-CLOCK",
             Self::Keys => "SL-KEYS",
             Self::Leaky => "SL-LEAKY",
             Self::NoKey => "SL-NOKEY",
@@ -419,6 +498,10 @@ impl Fault {
     #[must_use]
     pub fn advice(&self) -> &'static str {
         match self {
+            Self::Clock => {
+                "tokio time is paused, the limiter's clock is not, so who waits is refused; \
+                 give the layer or limiter .clock(TokioClock), or do not pause time"
+            }
             Self::Keys => {
                 "more live keys than the rule keeps, so new ones share overflow buckets; raise max_keys, \
                  or find out who sends so many keys"

@@ -14,12 +14,11 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::{
-    Head,
-    admission::Outcome,
     body::{AnyBody, BodyMode},
-    clock::BoxFuture,
     core::Core,
-    verdict::{Escort, Refused, Unmatched, Verdict},
+    in_flight::Permit,
+    late::{Late, Next},
+    verdict::{End, Escort, Pass, Refused},
 };
 
 pin_project! {
@@ -27,8 +26,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it while a backend is asked gives back what is charged in this process; once the request is
-    /// admitted its permits stay spent.
+    /// Dropping it while a backend is asked or the request waits gives back what is charged in this process, and
+    /// its place; once the request is admitted, permits of rates stay spent, those in flight are given back.
     #[must_use = "futures do nothing unless awaited"]
     pub struct ResponseFuture<S, B, M>
     where
@@ -46,24 +45,28 @@ pin_project! {
     where
         S: Service<Request<B>>,
     {
-        /// The inner service has the request.
-        Forward { #[pin] inner: S::Future, escort: Option<Box<Escort>> },
-        /// A backend is asked; or, after that, the inner service is not ready yet.
+        /// The inner service has the request, with a permit at most.
+        Forward { #[pin] inner: S::Future, permit: Option<Permit> },
+        /// The inner service has the request, with more.
+        Escorted { #[pin] inner: S::Future, escort: Option<Box<Escort>> },
+        /// It is not known yet what becomes of the request.
         Later { late: Option<Box<Late<S, B>>> },
         /// The answer is ours.
         Refuse { core: Arc<Core>, refused: Option<Refused> },
     }
 }
 
-/// A request that waits for its verdict, then for the inner service.
-struct Late<S, B> {
-    /// Until it has come.
-    outcome: Option<BoxFuture<'static, Outcome>>,
-    unmatched: Unmatched,
-    escort: Option<Box<Escort>>,
-    inner: S,
-    request: Request<B>,
-    core: Arc<Core>,
+impl<S, B> State<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn forward(inner: S::Future, pass: Pass) -> Self {
+        match pass {
+            Pass::Plain => Self::Forward { inner, permit: None },
+            Pass::Held(permit) => Self::Forward { inner, permit: Some(permit) },
+            Pass::Escorted(escort) => Self::Escorted { inner, escort: Some(escort) },
+        }
+    }
 }
 
 impl<S, B, M> ResponseFuture<S, B, M>
@@ -71,22 +74,19 @@ where
     S: Service<Request<B>>,
 {
     #[inline]
-    pub(crate) fn forward(inner: S::Future, escort: Option<Box<Escort>>) -> Self {
-        Self { state: State::Forward { inner, escort }, mode: PhantomData }
+    pub(crate) fn forward(inner: S::Future, permit: Option<Permit>) -> Self {
+        Self { state: State::Forward { inner, permit }, mode: PhantomData }
+    }
+
+    pub(crate) fn escorted(inner: S::Future, pass: Pass) -> Self {
+        Self { state: State::forward(inner, pass), mode: PhantomData }
     }
 
     pub(crate) fn refuse(core: Arc<Core>, refused: Refused) -> Self {
         Self { state: State::Refuse { core, refused: Some(refused) }, mode: PhantomData }
     }
 
-    pub(crate) fn later(
-        outcome: BoxFuture<'static, Outcome>,
-        unmatched: Unmatched,
-        inner: S,
-        request: Request<B>,
-        core: Arc<Core>,
-    ) -> Self {
-        let late = Late { outcome: Some(outcome), unmatched, escort: None, inner, request, core };
+    pub(crate) fn later(late: Late<S, B>) -> Self {
         Self { state: State::Later { late: Some(Box::new(late)) }, mode: PhantomData }
     }
 }
@@ -94,6 +94,7 @@ where
 impl<S, B, R, M> Future for ResponseFuture<S, B, M>
 where
     S: Service<Request<B>, Response = Response<R>>,
+    B: AnyBody,
     R: AnyBody,
     M: BodyMode,
 {
@@ -102,9 +103,21 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        // Before anything is looked at, so that the response is written straight to where it is wanted.
-        if let StateProj::Forward { inner, escort: None } = this.state.as_mut().project() {
-            return inner.poll(cx).map_ok(|response| response.map(|body| M::theirs(body, None)));
+        match this.state.as_mut().project() {
+            // Before anything is looked at, so that the response is written straight to where it is wanted.
+            StateProj::Forward { inner, permit: None } => {
+                return inner
+                    .poll(cx)
+                    .map_ok(|response| response.map(|body| M::theirs(body, None)));
+            }
+            StateProj::Forward { inner, permit } => {
+                let answer = ready!(inner.poll(cx));
+                let end = permit.take().map(End::of);
+                return Poll::Ready(
+                    answer.map(|response| response.map(|body| M::theirs(body, end))),
+                );
+            }
+            _ => {}
         }
         this.state.poll_rare::<R, M>(cx)
     }
@@ -113,8 +126,9 @@ where
 impl<S, B> State<S, B>
 where
     S: Service<Request<B>>,
+    B: AnyBody,
 {
-    /// All but an inner future with nothing to add to its answer.
+    /// All but an inner future with nothing to add to its answer, or just a permit.
     #[inline(never)]
     fn poll_rare<R, M>(
         mut self: Pin<&mut Self>,
@@ -127,7 +141,14 @@ where
     {
         loop {
             let next = match self.as_mut().project() {
-                StateProj::Forward { inner, escort } => {
+                StateProj::Forward { inner, permit } => {
+                    let answer = ready!(inner.poll(cx));
+                    let end = permit.take().map(End::of);
+                    return Poll::Ready(
+                        answer.map(|response| response.map(|body| M::theirs(body, end))),
+                    );
+                }
+                StateProj::Escorted { inner, escort } => {
                     let answer = ready!(inner.poll(cx));
                     return Poll::Ready(see_off::<R, M, S::Error>(answer, escort.take()));
                 }
@@ -135,19 +156,21 @@ where
                     // Taken when the request moves on; a future that is polled after that is misused.
                     let Some(waiting) = late else { return Poll::Pending };
                     match ready!(waiting.poll(cx))? {
-                        Verdict::Refuse(refused) => {
-                            Self::Refuse { core: Arc::clone(&waiting.core), refused: Some(refused) }
+                        Next::Refuse(refused) => {
+                            let core = Arc::clone(waiting.core());
+                            Self::Refuse { core, refused: Some(refused) }
                         }
-                        Verdict::Pass(escort) => {
-                            let Some(late) = late.take() else { return Poll::Pending };
-                            let Late { mut inner, request, .. } = *late;
-                            Self::Forward { inner: inner.call(request), escort }
+                        Next::Pass(pass) => {
+                            let inner = late.take().and_then(|late| late.forward());
+                            let Some(inner) = inner else { return Poll::Pending };
+                            Self::forward(inner, pass)
                         }
                     }
                 }
                 StateProj::Refuse { core, refused } => {
                     let Some(refused) = refused.take() else { return Poll::Pending };
-                    return Poll::Ready(Ok(refused.into_response(core).map(M::ours)));
+                    let (response, end) = refused.into_response(core);
+                    return Poll::Ready(Ok(response.map(|body| M::ours(body, end))));
                 }
             };
             self.set(next);
@@ -166,44 +189,13 @@ fn see_off<R: AnyBody, M: BodyMode, E>(
     match answer {
         Ok(mut response) => {
             let farewell = escort.and_then(|escort| escort.answered(&mut response));
-            Ok(response.map(|body| M::theirs(body, farewell)))
+            Ok(response.map(|body| M::theirs(body, farewell.map(End::Farewell))))
         }
         Err(error) => {
             if let Some(escort) = escort {
                 escort.failed();
             }
             Err(error)
-        }
-    }
-}
-
-impl<S, B> Late<S, B>
-where
-    S: Service<Request<B>>,
-{
-    /// Waits for the verdict, and after a pass for the inner service to be ready.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Verdict, S::Error>> {
-        if let Some(outcome) = &mut self.outcome {
-            let outcome = ready!(outcome.as_mut().poll(cx));
-            self.outcome = None;
-            match self.core.judge_late(&Head::of(&self.request), outcome, self.unmatched) {
-                Verdict::Pass(escort) => self.escort = escort,
-                refuse @ Verdict::Refuse(_) => return Poll::Ready(Ok(refuse)),
-            }
-            if let Some(decisions) = self.escort.as_ref().and_then(|e| e.decisions.as_ref()) {
-                decisions.join_request(self.request.extensions_mut());
-            }
-        }
-        let ready = ready!(self.inner.poll_ready(cx));
-        let escort = self.escort.take();
-        match ready {
-            Ok(()) => Poll::Ready(Ok(Verdict::Pass(escort))),
-            Err(error) => {
-                if let Some(escort) = escort {
-                    escort.failed();
-                }
-                Poll::Ready(Err(error))
-            }
         }
     }
 }

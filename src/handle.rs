@@ -45,7 +45,7 @@ impl Handle {
 
     /// The names of the rules, in the order written.
     pub fn rules(&self) -> impl Iterator<Item = &str> {
-        self.core.plan.rules.iter().map(|rule| &*rule.name)
+        self.core.plan.rules.iter().map(|rule| &*rule.by.name)
     }
 
     /// What a request of `key` and `cost` would get from `rule` now; changes nothing. For a rule without
@@ -67,7 +67,7 @@ impl Handle {
         let (rule, now) = (self.rule(rule)?, self.core.time.now());
         let key = key.into().resolve(rule)?;
         match &rule.count {
-            Count::Local(counter) => Ok(counter.peek(key.seat(rule), now, cost)),
+            Count::Local(limit) => Ok(limit.peek(key.seat(rule), now, cost)),
             Count::Remote(remote) => {
                 let answer = {
                     let bytes = key.encoded();
@@ -96,7 +96,7 @@ impl Handle {
         let (rule, now) = (self.rule(rule)?, self.core.time.now());
         let key = key.into().resolve(rule)?;
         match &rule.count {
-            Count::Local(counter) => Ok(counter.reset(key.seat(rule), now)),
+            Count::Local(limit) => Ok(limit.reset(key.seat(rule), now)),
             Count::Remote(remote) => {
                 let answer = {
                     let bytes = key.encoded();
@@ -128,7 +128,7 @@ impl Handle {
     pub fn tracked_keys(&self, rule: &str) -> Result<Option<u64>, HandleError> {
         let now = self.core.time.now();
         Ok(match &self.rule(rule)?.count {
-            Count::Local(counter) => Some(counter.tracked(now)),
+            Count::Local(limit) => Some(limit.counter.tracked(now)),
             Count::Remote(remote) => remote.backend.tracked_keys(now, remote.id),
         })
     }
@@ -221,23 +221,24 @@ impl<'k> RuleKey<'k> {
 
     /// The key as `rule` counts it.
     fn resolve(self, rule: &Planned) -> Result<Resolved<'k>, HandleError> {
-        let fits = |key: &Resolved<'_>| match &rule.key {
+        let fits = |key: &Resolved<'_>| match &rule.scope.key {
             Some(by) => by.admits(key.alternative, &key.parts),
             None => key.alternative == 0 && key.parts.iter().all(Key::is_empty),
         };
         let key = match self.0 {
             Named::Parts(key) => Some(key).filter(fits),
             Named::Address(address) => {
-                let found = rule.key.as_ref().and_then(|by| by.address(address));
+                let found = rule.scope.key.as_ref().and_then(|by| by.address(address));
                 found.map(|(alternative, key)| Resolved { parts: smallvec![key], alternative })
             }
             Named::Missing => rule
+                .scope
                 .shares_missing()
                 .then(|| Resolved { parts: SmallVec::new(), alternative: MISSING }),
         };
         key.ok_or_else(|| HandleError::WrongKey {
-            rule: rule.name.to_string(),
-            expected: expected(rule.key.as_ref()),
+            rule: rule.by.name.to_string(),
+            expected: expected(rule.scope.key.as_ref()),
         })
     }
 }
@@ -275,7 +276,7 @@ impl Resolved<'_> {
         cost: u64,
     ) -> Charge<'c> {
         let charge = Charge::new(remote.id, cost).quota_index(self.seat(rule).quota);
-        if rule.key.is_some() { charge.key(bytes.as_bytes()) } else { charge }
+        if rule.scope.key.is_some() { charge.key(bytes.as_bytes()) } else { charge }
     }
 }
 
@@ -394,11 +395,15 @@ mod tests {
             let rule = Rule::new("r", TokenBucket::per_hour(9)).key(by.clone());
             let layer =
                 RateLimitLayer::builder().rule(rule).clock(ManualClock::new()).build().unwrap();
-            let inner = service_fn(|_: Request<()>| async {
+            let inner = service_fn(|_: Request<Body>| async {
                 Ok::<_, Infallible>(Response::new(Body::empty()))
             });
             for _ in 0..2 {
-                layer.layer(inner).oneshot(Request::get("/a").body(()).unwrap()).await.unwrap();
+                layer
+                    .layer(inner)
+                    .oneshot(Request::get("/a").body(Body::empty()).unwrap())
+                    .await
+                    .unwrap();
             }
             let peeked = layer.handle().peek("r", named.clone(), 1).await.unwrap();
             assert_eq!(peeked.remaining(), 7, "{by:?}");

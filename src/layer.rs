@@ -6,14 +6,14 @@ use ahash::RandomState;
 use tower_layer::Layer;
 
 use crate::{
-    ConfigError, Handle, Head, RateLimit, RejectionPolicy, Rule,
+    ConfigError, Handle, Head, InFlight, RateLimit, RejectionPolicy, Rule,
     backend::Backend,
     body::{Erased, Kept},
     clock::{Clock, Time},
     core::Core,
     event::{Fault, Observer},
     observe::Watch,
-    plan::{Defaults, Plan, Planned},
+    plan::{Defaults, Plan, Planned, Scoped},
     request::matcher::{self, Match, Matcher},
     rule::Place,
 };
@@ -115,7 +115,7 @@ impl<S> Layer<S> for KeepBodyLayer {
 ///
 /// | setting | default |
 /// | --- | --- |
-/// | [`rule`](Self::rule) | none; at least one |
+/// | [`rule`](Self::rule), [`in_flight`](Self::in_flight) | none; at least one |
 /// | [`rejection`](Self::rejection) | 429 with `Retry-After` and problem details |
 /// | [`exempt`](Self::exempt), [`exempt_matching`](Self::exempt_matching) | CORS preflights, gRPC health |
 /// | [`clock`](Self::clock) | [`FastClock`](crate::clock::FastClock) |
@@ -139,6 +139,7 @@ impl<S> Layer<S> for KeepBodyLayer {
 #[must_use]
 pub struct RateLimitLayerBuilder {
     rules: Vec<Rule>,
+    in_flight: Vec<InFlight>,
     policy: RejectionPolicy,
     exempt: Vec<Match>,
     exempt_by_default: bool,
@@ -154,6 +155,7 @@ impl Default for RateLimitLayerBuilder {
     fn default() -> Self {
         Self {
             rules: Vec::new(),
+            in_flight: Vec::new(),
             policy: RejectionPolicy::respond(),
             exempt: Vec::new(),
             exempt_by_default: true,
@@ -180,7 +182,22 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Sets how refusals are answered, for rules that do not say it themselves.
+    /// Adds a limit on what is in flight. Several may be given; a request holds a permit of each that applies.
+    ///
+    /// ```
+    /// use tower_sluice::{InFlight, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::builder().in_flight(InFlight::new("feed", 64)).build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    pub fn in_flight(mut self, limit: InFlight) -> Self {
+        self.in_flight.push(limit);
+        self
+    }
+
+    /// Sets what becomes of requests that do not fit, for limits that do not say it themselves: refused, made
+    /// to wait, or answered by another handler. See [`RejectionPolicy`].
     pub fn rejection(mut self, policy: RejectionPolicy) -> Self {
         self.policy = policy;
         self
@@ -255,20 +272,24 @@ impl RateLimitLayerBuilder {
     ///
     /// # Errors
     ///
-    /// If there is no rule, or a rule is wrong; the error names rule, field and value.
+    /// If there is no limit, or one is wrong; the error names rule, field and value.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
-        if self.rules.is_empty() {
-            return Err(ConfigError::new("rules", 0, "a layer needs at least one .rule(..)"));
+        if self.rules.is_empty() && self.in_flight.is_empty() {
+            let reason = "a layer needs at least one .rule(..) or .in_flight(..)";
+            return Err(ConfigError::new("rules", 0, reason));
         }
+        self.policy.validate()?;
         for matcher in &self.exempt {
             matcher.validate()?;
         }
-        // A limiter that a rule shares brings its clock.
+        // What is shared brings its clock.
         let shared = self.rules.iter().find_map(Rule::clock);
+        let shared = shared.or_else(|| self.in_flight.iter().find_map(InFlight::own_clock));
         let time = self.time.or_else(|| shared.cloned()).unwrap_or_default();
         let random = RandomState::new();
         let plan = Plan::compile(
             &self.rules,
+            &self.in_flight,
             &Defaults {
                 time: &time,
                 hasher: &random,
@@ -276,11 +297,13 @@ impl RateLimitLayerBuilder {
                 backend: self.backend.as_ref(),
             },
         )?;
-        let keys = || plan.rules.iter().filter_map(|rule| rule.key.as_ref());
+        let scopes = || plan.all().map(|(_, scope)| scope);
+        let keys = || scopes().filter_map(|scope| scope.key.as_ref());
         let wants_peer =
-            plan.rules.iter().any(Planned::wants_peer) || self.exempt.iter().any(Match::wants_peer);
-        let wants_route = plan.rules.iter().any(Planned::wants_route)
-            || self.exempt.iter().any(Match::wants_route);
+            scopes().any(Scoped::wants_peer) || self.exempt.iter().any(Match::wants_peer);
+        let wants_route =
+            scopes().any(Scoped::wants_route) || self.exempt.iter().any(Match::wants_route);
+        let knows_proxy = keys().any(|key| key.proxy_configured());
         Ok(RateLimitLayer {
             core: Arc::new(Core {
                 wants_peer,
@@ -288,7 +311,8 @@ impl RateLimitLayerBuilder {
                     && !self.expose_decision
                     && self.exempt.is_empty()
                     && self.observers.is_empty(),
-                knows_proxy: keys().any(|key| key.proxy_configured()),
+                knows_proxy,
+                wants_outcome: plan.slots.iter().any(|slots| slots.slots.is_observed()),
                 wants_route,
                 lacks_waiting: plan.rules.iter().any(Planned::lacks_waiting),
                 plan,

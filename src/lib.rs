@@ -147,6 +147,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![doc(test(attr(deny(warnings), allow(dead_code))))]
 
+mod adapt;
 mod admission;
 pub mod algorithm;
 pub mod backend;
@@ -159,6 +160,8 @@ pub mod event;
 mod future;
 mod handle;
 mod identity;
+pub mod in_flight;
+mod late;
 mod layer;
 pub mod limiter;
 mod observe;
@@ -174,6 +177,7 @@ mod sync;
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub mod testing;
 mod verdict;
+mod waiting;
 
 #[cfg(sluice_loom)]
 #[doc(hidden)]
@@ -184,6 +188,7 @@ pub use crate::{
     backend::Backend,
     clock::{ManualClock, TokioClock},
     event::Observer,
+    in_flight::Permit,
     limiter::{KeyedLimiter, Limiter},
 };
 pub use crate::{
@@ -194,10 +199,10 @@ pub use crate::{
     identity::Key,
     layer::{KeepBodyLayer, RateLimitLayer, RateLimitLayerBuilder},
     quota::Quota,
-    rejection::{Rejection, RejectionPolicy},
+    rejection::{Decline, Rejection, RejectionPolicy},
     request::{cost::Cost, head::Head, key, matcher},
     response::exposed_headers,
-    rule::{Missing, Rule, SharedLimiter},
+    rule::{InFlight, Missing, Rule, SharedLimiter},
     service::RateLimit,
     verdict::Decisions,
 };

@@ -20,7 +20,7 @@
 //! A layer sees the head of a request. Where the key is in the body, the handler asks a limiter itself,
 //! and answers as a layer would with [`Rejection::of`](crate::Rejection::of), which has the example.
 
-use std::{fmt, hash::BuildHasher, sync::Arc};
+use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
 
 use ahash::RandomState;
 
@@ -31,6 +31,9 @@ use crate::{
         local::{Counter, Seat},
     },
     clock::{Clock, Nanos, Time},
+    event::Fault,
+    observe,
+    waiting::{Limit, Stuck},
 };
 
 pub use crate::backend::DEFAULT_MAX_KEYS;
@@ -129,7 +132,7 @@ impl Spec {
             replaces: None,
         };
         let counter = Counter::new(&spec).map_err(|error| error.of_rule(&self.name))?;
-        Ok((Shared { name: self.name, counter: Arc::new(counter) }, time))
+        Ok((Shared { name: self.name, limit: Arc::new(Limit::new(counter)) }, time))
     }
 }
 
@@ -237,27 +240,26 @@ pub struct KeyedLimiter {
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
-    pub(crate) counter: Arc<Counter>,
+    pub(crate) limit: Arc<Limit>,
 }
 
 impl Shared {
     fn quota(&self) -> Quota {
-        self.counter.algorithm().quota()
+        self.limit.counter.algorithm().quota()
     }
 
-    #[inline]
-    fn acquire(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
-        if cost == 0 {
-            return self.counter.peek(seat, now, 0);
-        }
-        match self.counter.charge(seat, now, cost) {
-            Ok(word) => self.counter.after(seat, word, now),
-            Err(denied) => self.counter.explain(seat, denied, now, cost),
+    async fn acquire(&self, seat: Seat, cost: u64, time: &Time, longest: Duration) -> Decision {
+        match self.limit.acquire(seat, cost, time, longest).await {
+            Ok(decision) => decision,
+            Err(Stuck) => {
+                observe::warn(Fault::Clock, Some(&self.name));
+                self.limit.peek_refused(seat, time.now(), cost)
+            }
         }
     }
 
     fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
-        self.counter.set_limit(quota, now).map_err(|error| error.of_rule(&self.name))
+        self.limit.set_limit(quota, now).map_err(|error| error.of_rule(&self.name))
     }
 }
 
@@ -277,18 +279,73 @@ impl Limiter {
 
     /// Takes `cost` permits, or none. Zero is always allowed and reports.
     pub fn try_acquire_many(&self, cost: u64) -> Decision {
-        self.shared.acquire(ALL, self.time.now(), cost)
+        self.shared.limit.try_acquire(ALL, self.time.now(), cost)
+    }
+
+    /// Takes one permit as soon as there is one, waiting at most `longest_wait`, behind all who wait already.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sluice::LeakyBucket;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    /// #     .block_on(async {
+    /// // A partner takes 20 calls a second, 50 ms apart.
+    /// let partner = LeakyBucket::per_second(20).limiter();
+    /// # let partner = partner.clock(tower_sluice::TokioClock);
+    /// let partner = partner.build()?;
+    /// for _ in 0..3 {
+    ///     let decision = partner.acquire(Duration::from_secs(1)).await;
+    ///     assert!(decision.is_allowed());
+    ///     // .. the call
+    /// }
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// If the wait would be longer it is denied at once, with that wait as
+    /// [`retry_after`](Decision::retry_after). Who waits has spent nothing: the permit is taken when it is
+    /// this one's turn. Nobody overtakes, whichever way he comes: [`try_acquire`](Self::try_acquire) and layers
+    /// on this limiter deny while somebody waits.
+    ///
+    /// The place is taken when the future is first polled. A future that is kept and not polled keeps those
+    /// behind it waiting, up to their own longest waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place and spends nothing; those behind are sooner.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with its timer enabled, where it has to wait by a clock of tokio's.
+    pub async fn acquire(&self, longest_wait: Duration) -> Decision {
+        self.acquire_many(1, longest_wait).await
+    }
+
+    /// Takes `cost` permits together, as [`acquire`](Self::acquire) takes one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire), and so are its panics.
+    pub async fn acquire_many(&self, cost: u64, longest_wait: Duration) -> Decision {
+        self.shared.acquire(ALL, cost, &self.time, longest_wait).await
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.shared.limit.waiting()
     }
 
     /// What [`try_acquire_many`](Self::try_acquire_many) would say; takes nothing.
     pub fn peek(&self, cost: u64) -> Decision {
-        self.shared.counter.peek(ALL, self.time.now(), cost)
+        self.shared.limit.peek(ALL, self.time.now(), cost)
     }
 
     /// Forgets what was spent; says whether anything was.
     #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn reset(&self) -> bool {
-        self.shared.counter.reset(ALL, self.time.now())
+        self.shared.limit.reset(ALL, self.time.now())
     }
 
     /// Puts another quota in force. What is spent stays spent: a token or leaky bucket's debt is counted in
@@ -322,17 +379,68 @@ impl KeyedLimiter {
     /// Takes `cost` permits of `key`, or none. Zero is always allowed and reports.
     #[inline]
     pub fn try_acquire_many<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
-        self.shared.acquire(self.seat(&key.into()), self.time.now(), cost)
+        self.shared.limit.try_acquire(self.seat(&key.into()), self.time.now(), cost)
+    }
+
+    /// Takes one permit of `key` as soon as there is one, waiting at most `longest_wait`, behind all who wait
+    /// for that key. As [`Limiter::acquire`], for each key on its own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sluice::TokenBucket;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    /// #     .block_on(async {
+    /// let hooks = TokenBucket::per_second(1).keyed_limiter();
+    /// # let hooks = hooks.clock(tower_sluice::TokioClock);
+    /// let hooks = hooks.build()?;
+    /// let wait = Duration::from_secs(5);
+    /// assert!(hooks.acquire("acme", wait).await.is_allowed());
+    /// assert!(hooks.acquire("acme", wait).await.is_allowed()); // a second later
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place and spends nothing; those behind are sooner.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with its timer enabled, where it has to wait by a clock of tokio's.
+    pub async fn acquire<'k>(&self, key: impl Into<Key<'k>>, longest_wait: Duration) -> Decision {
+        self.acquire_many(key, 1, longest_wait).await
+    }
+
+    /// Takes `cost` permits of `key` together, as [`acquire`](Self::acquire) takes one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire), and so are its panics.
+    pub async fn acquire_many<'k>(
+        &self,
+        key: impl Into<Key<'k>>,
+        cost: u64,
+        longest_wait: Duration,
+    ) -> Decision {
+        let seat = self.seat(&key.into());
+        self.shared.acquire(seat, cost, &self.time, longest_wait).await
+    }
+
+    /// How many wait, over all keys.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.shared.limit.waiting()
     }
 
     /// What [`try_acquire_many`](Self::try_acquire_many) would say; takes nothing.
     pub fn peek<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
-        self.shared.counter.peek(self.seat(&key.into()), self.time.now(), cost)
+        self.shared.limit.peek(self.seat(&key.into()), self.time.now(), cost)
     }
 
     /// Forgets what `key` spent; says whether anything was known of it.
     pub fn reset<'k>(&self, key: impl Into<Key<'k>>) -> bool {
-        self.shared.counter.reset(self.seat(&key.into()), self.time.now())
+        self.shared.limit.reset(self.seat(&key.into()), self.time.now())
     }
 
     /// Puts another quota in force, for every key. What is spent stays spent, as with
@@ -348,7 +456,7 @@ impl KeyedLimiter {
     /// How many keys hold state now; those that are idle do not. Walks through all keys kept.
     #[must_use]
     pub fn tracked_keys(&self) -> u64 {
-        self.shared.counter.tracked(self.time.now())
+        self.shared.limit.counter.tracked(self.time.now())
     }
 }
 

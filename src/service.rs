@@ -24,7 +24,8 @@ use crate::{
     body::{AnyBody, BodyMode, Erased},
     core::Core,
     future::ResponseFuture,
-    verdict::{Judged, Verdict},
+    late::Late,
+    verdict::{Judged, Pass, Verdict},
 };
 
 /// Limits what reaches `S`. Made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -35,12 +36,12 @@ use crate::{
 /// | when | what happens |
 /// | --- | --- |
 /// | allowed at once | the inner service that was polled ready is called |
-/// | denied | the inner service is not called, and its readiness is given back; the answer is a response |
-/// | a backend answers later | the ready inner service is let go; once allowed, a clone of it is polled ready and called |
+/// | denied | the inner service is not called, and its readiness is given back; the answer is a response, by the [policy](crate::RejectionPolicy) |
+/// | a backend answers later, or the request waits | the ready inner service is let go; once allowed, a clone of it is polled ready and called |
 /// | a key is missing | as [`Missing`](crate::Missing) says |
 /// | a backend fails | 503: fail closed |
-/// | the future is dropped while deciding | what is charged in this process is given back; a call on its way to a backend stays spent |
-/// | the future is dropped later, or the body early | permits of rates stay spent |
+/// | the future is dropped while deciding or waiting | what is charged in this process is given back, and the place; a call on its way to a backend stays spent |
+/// | the future is dropped later, or the body early | permits of rates stay spent, those in flight are given back |
 ///
 /// The inner service's error type is left as it is.
 ///
@@ -97,6 +98,7 @@ impl<S: fmt::Debug, M> fmt::Debug for RateLimit<S, M> {
 impl<S, M, B, R> Service<Request<B>> for RateLimit<S, M>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
+    B: AnyBody,
     R: AnyBody,
     M: BodyMode,
 {
@@ -112,6 +114,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.core.judge(&Head::of(&request)) {
             None => ResponseFuture::forward(self.inner.call(request), None),
+            Some(Judged::Now(Verdict::Pass(Pass::Held(permit)))) => {
+                ResponseFuture::forward(self.inner.call(request), Some(permit))
+            }
             Some(judged) => self.call_rare(request, judged),
         }
     }
@@ -124,31 +129,33 @@ impl<S: Clone, M> RateLimit<S, M> {
     fn call_rare<B>(&mut self, mut request: Request<B>, judged: Judged) -> ResponseFuture<S, B, M>
     where
         S: Service<Request<B>>,
+        B: AnyBody,
     {
-        match judged {
-            Judged::Not => {
-                self.core.mark(request.extensions_mut());
-                match self.core.judge_young(&Head::of(&request)) {
-                    None => ResponseFuture::forward(self.inner.call(request), None),
-                    Some(judged) => self.call_rare(request, judged),
+        let Judged::Now(verdict) = judged else {
+            self.core.mark(request.extensions_mut());
+            return match self.core.judge_young(&Head::of(&request)) {
+                None => ResponseFuture::forward(self.inner.call(request), None),
+                Some(judged) => self.call_rare(request, judged),
+            };
+        };
+        match verdict {
+            Verdict::Pass(pass) => {
+                if let Pass::Escorted(escort) = &pass {
+                    escort.join(&mut request);
                 }
+                ResponseFuture::escorted(self.inner.call(request), pass)
             }
-            Judged::Now(Verdict::Pass(escort)) => {
-                if let Some(decisions) =
-                    escort.as_ref().and_then(|escort| escort.decisions.as_ref())
-                {
-                    decisions.join_request(request.extensions_mut());
-                }
-                ResponseFuture::forward(self.inner.call(request), escort)
-            }
-            Judged::Now(Verdict::Refuse(refused)) => {
+            Verdict::Refuse(refused) => {
                 self.release_readiness();
                 ResponseFuture::refuse(Arc::clone(&self.core), refused)
             }
-            Judged::Later(outcome, unmatched) => {
-                let inner = self.release_readiness();
-                let core = Arc::clone(&self.core);
-                ResponseFuture::later(outcome, unmatched, inner, request, core)
+            Verdict::Later(later) => {
+                let (inner, core) = (self.release_readiness(), Arc::clone(&self.core));
+                ResponseFuture::later(Late::deciding(later, inner, request, core))
+            }
+            Verdict::Degrade(degradation) => {
+                let (inner, core) = (self.release_readiness(), Arc::clone(&self.core));
+                ResponseFuture::later(Late::degrading(*degradation, inner, request, core))
             }
         }
     }

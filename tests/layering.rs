@@ -40,6 +40,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("core", 3),
     ("future", 3),
     ("handle", 3),
+    ("late", 3),
     ("layer", 3),
     ("plan", 3),
     ("service", 3),

@@ -364,6 +364,12 @@ impl<'a> Charge<'a> {
         Self { quota, ..self }
     }
 
+    /// Sets the longest that the request may wait. Default: zero.
+    #[must_use]
+    pub fn waiting_at_most(self, longest_wait: Duration) -> Self {
+        Self { longest_wait, ..self }
+    }
+
     /// The limiter.
     #[must_use]
     pub fn limiter(&self) -> LimiterId {
@@ -388,8 +394,8 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
-    /// Zero: decide now. Else an allowed verdict may say when to depart, no later than this. No setting
-    /// asks for a wait in this version: it is always zero.
+    /// Zero: decide now. Else an allowed verdict may say when to depart, no later than this. It is what is left
+    /// of the longest wait where the rule's [`queue`](crate::RejectionPolicy::queue) lets requests wait.
     #[must_use]
     pub fn longest_wait(&self) -> Duration {
         self.longest_wait
@@ -423,8 +429,9 @@ impl Verdict {
         Self { decision, receipt, depart_after: Duration::ZERO }
     }
 
-    /// Sets how long the request must wait although it is allowed. Default: not at all. Only for a charge
-    /// with a [`longest_wait`](Charge::longest_wait), which none has in this version.
+    /// Sets how long the request must wait although it is allowed: its departure is reserved, and stays spent
+    /// unless [`undo`](Backend::undo) can take it back. Default: not at all. Only for a charge with a
+    /// [`longest_wait`](Charge::longest_wait), and no longer than that.
     pub fn depart_after(self, wait: Duration) -> Self {
         Self { depart_after: wait, ..self }
     }

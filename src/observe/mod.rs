@@ -8,10 +8,11 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 pub(crate) use self::key_watch::KeyWatch;
-use crate::event::{Admitted, Fault, Finished, Observer, Rejected, SetupFault};
+use crate::event::{Admitted, Fault, Finished, Left, Observer, Rejected, SetupFault};
 
 /// How many requests are looked at closely, for faults that show at once.
 const YOUTH: u32 = 1_000;
@@ -69,15 +70,7 @@ impl Watch {
         if self.silenced & fault.bit() != 0 {
             return;
         }
-        let fault = SetupFault { fault, rule: rule.cloned() };
-        #[cfg(feature = "tracing")]
-        tracing::warn!(
-            target: "tower_sluice",
-            code = fault.fault().code(),
-            rule = fault.rule(),
-            "{}",
-            fault.fault().advice(),
-        );
+        let fault = warn(fault, rule);
         for observer in &self.observers {
             observer.fault(&fault);
         }
@@ -100,11 +93,32 @@ impl Watch {
         }
     }
 
+    pub(crate) fn left(&self, limit: &str, waited: Duration) {
+        for observer in &self.observers {
+            observer.left(&Left { limit, waited });
+        }
+    }
+
     pub(crate) fn finished(&self, finished: &Finished) {
         for observer in &self.observers {
             observer.finished(finished);
         }
     }
+}
+
+/// Tells `tracing` of a fault; also where there is no layer, and so no observer.
+#[cold]
+pub(crate) fn warn(fault: Fault, rule: Option<&Arc<str>>) -> SetupFault {
+    let fault = SetupFault { fault, rule: rule.cloned() };
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "tower_sluice",
+        code = fault.fault().code(),
+        rule = fault.rule(),
+        "{}",
+        fault.fault().advice(),
+    );
+    fault
 }
 
 impl fmt::Debug for Watch {

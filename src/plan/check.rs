@@ -6,10 +6,12 @@ use http::StatusCode;
 
 use super::Defaults;
 use crate::{
-    Algorithm, ConfigError, Missing, Rule,
+    Algorithm, ConfigError, InFlight, Missing, RejectionPolicy, Rule,
+    clock::Time,
+    in_flight::check_limit,
     limiter::check_name,
     request::{cost::Cost, key::KeyBy},
-    rule::{Counting, Place, SharedLimiter},
+    rule::{Counting, Place, Scope, SharedLimiter},
 };
 
 /// A cost that never fits would refuse every request.
@@ -47,17 +49,17 @@ fn check_status(
 pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
     check_name(&rule.name)?;
     check_status("status", rule.status, rule.status)?;
-    if let Some(matcher) = &rule.matcher {
-        matcher.validate()?;
-    }
+    check_policy(rule.policy.as_ref())?;
     let algorithm = match &rule.counting {
         Counting::Own(algorithm) => *algorithm,
-        Counting::Shared(SharedLimiter::Keyed(limiter)) => limiter.shared.counter.algorithm(),
-        Counting::Shared(SharedLimiter::Unkeyed(limiter)) => limiter.shared.counter.algorithm(),
+        Counting::Shared(SharedLimiter::Keyed(limiter)) => limiter.shared.limit.counter.algorithm(),
+        Counting::Shared(SharedLimiter::Unkeyed(limiter)) => {
+            limiter.shared.limit.counter.algorithm()
+        }
     };
     check_cost(&rule.cost, &algorithm)?;
     if let Some(keys) = rule.max_keys {
-        let reason = match (&rule.counting, &rule.key, keys) {
+        let reason = match (&rule.counting, &rule.scope.key, keys) {
             (Counting::Shared(_), ..) => "the limiter keeps the keys; set it where that is built",
             (_, None, _) => "the rule has no key",
             (_, _, 0) => "must be at least 1",
@@ -67,7 +69,29 @@ pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigEr
             return Err(ConfigError::new("max_keys", keys, reason));
         }
     }
-    match (&rule.key, rule.missing) {
+    check_scope(&rule.scope)?;
+    match &rule.counting {
+        Counting::Own(algorithm) => {
+            // A backend of one's own may count more than the one here; this much holds for all.
+            for factor in rule.scope.key.as_ref().map_or_else(|| vec![1], KeyBy::factors) {
+                algorithm.relaxed(factor)?.checked()?;
+            }
+            Ok(())
+        }
+        Counting::Shared(limiter) => check_shared(rule, limiter, defaults),
+    }
+}
+
+fn check_policy(policy: Option<&RejectionPolicy>) -> Result<(), ConfigError> {
+    policy.map_or(Ok(()), RejectionPolicy::validate)
+}
+
+/// What holds for rules and in-flight limits alike.
+fn check_scope(scope: &Scope) -> Result<(), ConfigError> {
+    if let Some(matcher) = &scope.matcher {
+        matcher.validate()?;
+    }
+    match (&scope.key, scope.missing) {
         (Some(key), missing) => {
             key.validate()?;
             if missing.is_none() && !key.is_total() {
@@ -81,53 +105,73 @@ pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigEr
             if let Some(Missing::Refuse(status)) = missing {
                 check_status("missing", status, format_args!("Refuse({status})"))?;
             }
+            Ok(())
         }
         (None, Some(missing)) => {
             let value = format!("{missing:?}");
-            return Err(ConfigError::new("missing", value, "the rule has no key that could miss"));
+            Err(ConfigError::new("missing", value, "there is no key that could miss"))
         }
-        (None, None) => {}
+        (None, None) => Ok(()),
     }
-    if let Counting::Own(algorithm) = &rule.counting {
-        // A backend of one's own may count more than the one here; this much holds for all.
-        for factor in rule.key.as_ref().map_or_else(|| vec![1], KeyBy::factors) {
-            algorithm.relaxed(factor)?.checked()?;
-        }
-    }
-    if let Counting::Shared(limiter) = &rule.counting {
-        let (time, keyed) = match limiter {
-            SharedLimiter::Keyed(limiter) => (&limiter.time, true),
-            SharedLimiter::Unkeyed(limiter) => (&limiter.time, false),
+}
+
+fn check_shared(
+    rule: &Rule,
+    limiter: &SharedLimiter,
+    defaults: &Defaults<'_>,
+) -> Result<(), ConfigError> {
+    let (time, keyed) = match limiter {
+        SharedLimiter::Keyed(limiter) => (&limiter.time, true),
+        SharedLimiter::Unkeyed(limiter) => (&limiter.time, false),
+    };
+    check_time(time, defaults)?;
+    if keyed != rule.scope.key.is_some() {
+        let (value, reason) = if keyed {
+            ("not set", "the limiter counts per key; say whose with .key(..)")
+        } else {
+            ("set", "the limiter has no keys; build it with keyed_limiter()")
         };
-        if !time.is_same_as(defaults.time) {
-            return Err(ConfigError::new(
-                "clock",
-                format!("{:?}", defaults.time),
-                format!("the limiter reads another clock ({time:?}); give both the same"),
-            ));
-        }
-        if keyed != rule.key.is_some() {
-            let (value, reason) = if keyed {
-                ("not set", "the limiter counts per key; say whose with .key(..)")
-            } else {
-                ("set", "the limiter has no keys; build it with keyed_limiter()")
-            };
-            return Err(ConfigError::new("key", value, reason));
-        }
-        if rule.key.as_ref().is_some_and(|key| key.factors().iter().any(|factor| *factor != 1)) {
-            return Err(ConfigError::new(
-                "key",
-                "relaxed(..)",
-                "a limiter that is shared has one quota; relax a rule of its own instead",
-            ));
-        }
-        if !matches!(rule.place, Place::Default) {
-            return Err(ConfigError::new(
-                "backend",
-                "set",
-                "the limiter counts where it was built; remove .backend(..)",
-            ));
-        }
+        return Err(ConfigError::new("key", value, reason));
+    }
+    check_unrelaxed(rule.scope.key.as_ref())?;
+    if !matches!(rule.place, Place::Default) {
+        return Err(ConfigError::new(
+            "backend",
+            "set",
+            "the limiter counts where it was built; remove .backend(..)",
+        ));
     }
     Ok(())
+}
+
+fn check_time(time: &Time, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
+    if time.is_same_as(defaults.time) {
+        return Ok(());
+    }
+    let reason = format!("the limit reads another clock ({time:?}); give both the same");
+    Err(ConfigError::new("clock", format!("{:?}", defaults.time), reason))
+}
+
+fn check_unrelaxed(key: Option<&KeyBy>) -> Result<(), ConfigError> {
+    if key.is_some_and(|key| key.factors().iter().any(|factor| *factor != 1)) {
+        let reason = "a limit that is shared is one for all keys; relax a rule of its own instead";
+        return Err(ConfigError::new("key", "relaxed(..)", reason));
+    }
+    Ok(())
+}
+
+pub(super) fn check_in_flight(
+    limit: &InFlight,
+    defaults: &Defaults<'_>,
+) -> Result<(), ConfigError> {
+    check_name(limit.name())?;
+    check_limit(limit.limit)?;
+    check_status("status", limit.status, limit.status)?;
+    check_policy(limit.policy.as_ref())?;
+    check_scope(&limit.scope)?;
+    check_unrelaxed(limit.scope.key.as_ref())?;
+    if limit.retry_after.is_zero() {
+        return Err(ConfigError::new("retry_after", "0s", "must be above zero"));
+    }
+    check_time(limit.slots.set_time(defaults.time.clone()), defaults)
 }

@@ -1,16 +1,24 @@
-//! What a refused request is told: [`RejectionPolicy`], and the [`Rejection`] it is told about.
+//! What becomes of a request that does not fit: [`RejectionPolicy`], and the [`Rejection`] it is told about.
 
-use std::{fmt, sync::Arc, time::Duration};
+mod degrade;
+mod policy;
+
+use std::time::Duration;
 
 use axum_core::{body::Body, response::IntoResponse};
 use http::{Response, StatusCode};
 use smallvec::{SmallVec, smallvec};
 
+pub use self::{degrade::Decline, policy::RejectionPolicy};
+pub(crate) use self::{
+    degrade::{Declined, Degrade, Degrading},
+    policy::Step,
+};
 use crate::{
-    Decision, Head,
+    Decision,
     decision::RuleDecision,
     event::Reason,
-    response::{self, Refusal, problem, retry_after},
+    response::{Refusal, problem, retry_after},
 };
 
 /// Why a request was refused, as a responder sees it; in the response's extensions where
@@ -151,98 +159,9 @@ impl Rejection {
 
 impl IntoResponse for Rejection {
     /// The default refusal: the status, `Retry-After`, `Cache-Control: no-store` and problem details.
-    fn into_response(self) -> Responded {
+    fn into_response(self) -> Response<Body> {
         let Self { reason, status, retry_after_secs, rules, .. } = self;
         let body = problem::body(status, reason, rules.iter().map(RuleDecision::rule));
         Refusal { status, retry_after_secs, body }.into_response()
-    }
-}
-
-/// How a refusal is answered.
-///
-/// A responder may answer with anything that is a response, the rejection itself among them:
-///
-/// ```
-/// use tower_sluice::{RateLimitLayer, RejectionPolicy, Rule, TokenBucket};
-///
-/// let layer = RateLimitLayer::builder()
-///     .rule(Rule::new("orders", TokenBucket::per_second(500)))
-///     .rejection(RejectionPolicy::respond_with(|rejection, head| {
-///         format!("{}: try again in {:?}", head.path(), rejection.retry_after())
-///     }))
-///     .build()?;
-/// # let _ = layer;
-/// # Ok::<(), tower_sluice::ConfigError>(())
-/// ```
-#[derive(Clone)]
-#[must_use]
-pub struct RejectionPolicy {
-    responder: Option<Arc<dyn Responder>>,
-}
-
-type Responded = Response<Body>;
-
-trait Responder: Send + Sync {
-    fn respond(&self, rejection: &Rejection, head: &Head<'_>) -> Responded;
-}
-
-impl<F, R> Responder for F
-where
-    F: Fn(&Rejection, &Head<'_>) -> R + Send + Sync,
-    R: IntoResponse,
-{
-    fn respond(&self, rejection: &Rejection, head: &Head<'_>) -> Responded {
-        self(rejection, head).into_response()
-    }
-}
-
-impl RejectionPolicy {
-    /// Answers with the rule's status (429), `Retry-After`, `Cache-Control: no-store` and problem details
-    /// (RFC 9457). The default.
-    pub fn respond() -> Self {
-        Self { responder: None }
-    }
-
-    /// Answers with what `responder` makes of the rejection. The rule's status stands unless the
-    /// responder sets one other than 200; `Retry-After` and `Cache-Control` are added where absent.
-    pub fn respond_with<F, R>(responder: F) -> Self
-    where
-        F: Fn(&Rejection, &Head<'_>) -> R + Send + Sync + 'static,
-        R: IntoResponse,
-    {
-        Self { responder: Some(Arc::new(responder)) }
-    }
-
-    /// Whether the answer is the default one, which needs nothing but numbers.
-    pub(crate) fn is_default(&self) -> bool {
-        self.responder.is_none()
-    }
-
-    /// Whether a request that does not fit may wait, instead of being refused at once.
-    #[allow(clippy::unused_self, reason = "no policy queues yet")]
-    pub(crate) fn can_wait(&self) -> bool {
-        false
-    }
-
-    /// The responder's answer with our fields; `None` where the default answer is wanted.
-    pub(crate) fn answer(&self, rejection: &Rejection, head: &Head<'_>) -> Option<Responded> {
-        let mut response = self.responder.as_ref()?.respond(rejection, head);
-        if response.status() == StatusCode::OK {
-            *response.status_mut() = rejection.status;
-        }
-        response::add_fields(&mut response, rejection.retry_after_secs);
-        Some(response)
-    }
-}
-
-impl Default for RejectionPolicy {
-    fn default() -> Self {
-        Self::respond()
-    }
-}
-
-impl fmt::Debug for RejectionPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_default() { "respond" } else { "respond_with(..)" })
     }
 }

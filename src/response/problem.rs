@@ -20,7 +20,7 @@ pub(crate) fn body<'a>(
         Reason::Quota | Reason::Never => {
             "https://iana.org/assignments/http-problem-types#quota-exceeded"
         }
-        Reason::Backend => {
+        Reason::InFlight | Reason::Backend => {
             "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
         }
         Reason::MissingKey => "about:blank",
@@ -30,6 +30,7 @@ pub(crate) fn body<'a>(
         Reason::Quota => "The quota is spent for now; try again after the time in Retry-After.",
         Reason::Never => "The request costs more than the limit allows at any time.",
         Reason::MissingKey => "The request does not say whose quota it should count against.",
+        Reason::InFlight => "The service has as much under way as it can take; try again soon.",
         Reason::Backend => "The service cannot tell at present whether the quota allows this.",
     };
     let mut text = String::with_capacity(320);

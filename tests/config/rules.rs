@@ -291,9 +291,9 @@ fn errors_read_well() {
         ),
         (
             error_of([right("a"), right("a")]),
-            "rule \"a\": name = \"a\": two rules of one layer have this name",
+            "rule \"a\": name = \"a\": two limits of one layer have this name",
         ),
-        (error_of([]), "rules = 0: a layer needs at least one .rule(..)"),
+        (error_of([]), "rules = 0: a layer needs at least one .rule(..) or .in_flight(..)"),
         (
             error_of([right("api").matching(matcher::path("/users/:id"))]),
             "rule \"api\": matcher.path = \"/users/:id\": write parameters as axum 0.8 does: \

@@ -94,9 +94,13 @@ async fn refusals_under_hyper_are_whole() {
 
 #[test]
 fn kept_bodies_have_a_type_that_can_be_named() {
-    fn named<S: tower::Service<Request<()>, Response = Response<ResponseBody<Full<Bytes>>>>>(_: S) {
+    fn named<
+        S: tower::Service<Request<Full<Bytes>>, Response = Response<ResponseBody<Full<Bytes>>>>,
+    >(
+        _: S,
+    ) {
     }
-    let inner = service_fn(|_: Request<()>| {
+    let inner = service_fn(|_: Request<Full<Bytes>>| {
         std::future::ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())))
     });
     named(limit().keep_body().layer(inner));

@@ -100,6 +100,13 @@ impl Counter {
         std::iter::once(&self.first).chain(&self.others)
     }
 
+    /// What is known of a key: its word, how to read it, and what others hold of it.
+    pub(crate) fn read(&self, seat: Seat, now: Nanos) -> (u64, Machine, u64) {
+        let ledger = self.ledger(seat.quota);
+        let (state, machine) = ledger.read(seat.hash, now);
+        (state, machine, ledger.held(seat, now))
+    }
+
     /// What a charge would get; changes nothing.
     #[inline]
     pub(crate) fn peek(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {

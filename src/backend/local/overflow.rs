@@ -180,10 +180,11 @@ mod tests {
             let passed = async |user: &str| {
                 let mut passed = 0;
                 for _ in 0..30 {
-                    let inner = service_fn(|_: Request<()>| async {
+                    let inner = service_fn(|_: Request<Body>| async {
                         Ok::<_, Infallible>(Response::new(Body::empty()))
                     });
-                    let request = Request::get("/").header("x-user-id", user).body(()).unwrap();
+                    let request =
+                        Request::get("/").header("x-user-id", user).body(Body::empty()).unwrap();
                     let answer = layer.layer(inner).oneshot(request).await.unwrap();
                     passed += usize::from(answer.status() == StatusCode::OK);
                 }

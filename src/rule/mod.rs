@@ -1,9 +1,15 @@
-//! [`Rule`]: a named algorithm, counted per key, for the requests it applies to.
+//! [`Rule`]: a named algorithm, counted per key, for the requests it applies to; and [`InFlight`], which
+//! limits what is under way.
+
+mod in_flight;
+mod scope;
 
 use std::{any::Any, fmt, sync::Arc};
 
 use http::StatusCode;
 
+pub use self::in_flight::InFlight;
+pub(crate) use self::scope::Scope;
 use crate::{
     Algorithm, KeyedLimiter, Limiter, RejectionPolicy,
     backend::{Backend, Local},
@@ -11,8 +17,8 @@ use crate::{
     request::{
         cost::Cost,
         head::Head,
-        key::{KeyBy, KeyExtractor},
-        matcher::{self, Match, Matcher},
+        key::KeyExtractor,
+        matcher::{self, Matcher},
     },
 };
 
@@ -47,9 +53,7 @@ use crate::{
 pub struct Rule {
     pub(crate) name: Arc<str>,
     pub(crate) counting: Counting,
-    pub(crate) key: Option<KeyBy>,
-    pub(crate) missing: Option<Missing>,
-    pub(crate) matcher: Option<Match>,
+    pub(crate) scope: Scope,
     pub(crate) cost: Cost,
     pub(crate) status: StatusCode,
     pub(crate) policy: Option<RejectionPolicy>,
@@ -188,9 +192,7 @@ impl Rule {
         Self {
             name,
             counting,
-            key: None,
-            missing: None,
-            matcher: None,
+            scope: Scope::default(),
             cost: Cost::from(1),
             status: StatusCode::TOO_MANY_REQUESTS,
             policy: None,
@@ -202,18 +204,18 @@ impl Rule {
 
     /// Counts per key. See the [`key`](crate::key) module for the keys there are.
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.key = Some(key.boxed());
+        self.scope.key = Some(key.boxed());
         self
     }
 
     /// Sets what becomes of a request without a key.
     pub fn missing(mut self, missing: Missing) -> Self {
-        self.missing = Some(missing);
+        self.scope.missing = Some(missing);
         self
     }
 
     /// Applies the rule only to requests for which `applies` is true. Several conditions must all hold. A
-    /// stored [`Match`] goes to [`matching`](Self::matching).
+    /// stored [`Match`](crate::matcher::Match) goes to [`matching`](Self::matching).
     pub fn when(self, applies: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.matching(matcher::from_fn(applies))
     }
@@ -221,11 +223,7 @@ impl Rule {
     /// Applies the rule only to requests that match. Several conditions must all hold. A closure goes to
     /// [`when`](Self::when).
     pub fn matching(mut self, matcher: impl Matcher) -> Self {
-        let matcher = matcher.boxed();
-        self.matcher = Some(match self.matcher {
-            Some(earlier) => earlier.and(matcher),
-            None => matcher,
-        });
+        self.scope.narrow(matcher.boxed());
         self
     }
 
@@ -289,8 +287,8 @@ impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rule")
             .field("name", &self.name)
-            .field("key", &self.key)
-            .field("missing", &self.missing)
+            .field("key", &self.scope.key)
+            .field("missing", &self.scope.missing)
             .finish_non_exhaustive()
     }
 }

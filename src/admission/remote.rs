@@ -1,0 +1,299 @@
+//! Asking other backends, with what counts here set aside meanwhile.
+
+use std::{future::poll_fn, mem, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{
+    Admission, AllAsked, Asked, Decided, Denial, Denied, Outcome,
+    queue::{Place, Waits},
+};
+use crate::{
+    BackendError, Decision,
+    backend::{Answer, Backend, Charge, LimiterId, Receipt, Verdicts, local::Hold},
+    clock::{BoxFuture, Nanos},
+    core::Core,
+    in_flight::Lent,
+    plan::{Encoded, Remote},
+    rejection::Step,
+    waiting::{Limit, Timer},
+};
+
+/// One call on one backend: all charges of the request there.
+pub(super) struct Call {
+    backend: Arc<dyn Backend>,
+    identity: usize,
+    items: SmallVec<[CallItem; 4]>,
+    /// Of an allowed check, until the request is admitted.
+    receipts: SmallVec<[Receipt; 4]>,
+}
+
+struct CallItem {
+    asked: Asked,
+    limiter: LimiterId,
+    key: Encoded,
+}
+
+impl Call {
+    /// Adds a charge, to the call on its backend if there is one already.
+    pub(super) fn add(calls: &mut Vec<Self>, remote: &Remote, asked: Asked, key: Encoded) {
+        let Remote { backend, identity, id, .. } = remote;
+        let item = CallItem { asked, limiter: *id, key };
+        match calls.iter_mut().find(|call| call.identity == *identity) {
+            Some(call) => call.items.push(item),
+            None => calls.push(Self {
+                backend: Arc::clone(backend),
+                identity: *identity,
+                items: smallvec::smallvec![item],
+                receipts: SmallVec::new(),
+            }),
+        }
+    }
+
+    fn check(&self, now: Nanos, longest: impl Fn(u16) -> Duration) -> Answer<Verdicts> {
+        let charges: SmallVec<[Charge<'_>; 8]> = self
+            .items
+            .iter()
+            .map(|item| {
+                Charge::new(item.limiter, item.asked.cost)
+                    .key(item.key.as_bytes())
+                    .quota_index(item.asked.seat.quota)
+                    .waiting_at_most(longest(item.asked.rule))
+            })
+            .collect();
+        self.backend.check(now, &charges)
+    }
+}
+
+/// What one request has set aside and charged elsewhere, until all is decided. Dropped before that, it
+/// gives back what it can: that is all there is to cancel safety.
+pub(super) struct Held {
+    core: Arc<Core>,
+    local: AllAsked,
+    lent: Lent,
+    holds: SmallVec<[(Arc<Limit>, Hold); 4]>,
+    calls: Vec<Call>,
+    /// What the backends decided that allow the request.
+    said: Vec<(u16, Decision)>,
+    /// The longest that a backend wants it to wait although it is allowed, and for which rule.
+    departure: Option<(Duration, u16)>,
+}
+
+impl Held {
+    /// Sets aside what counts here, or says who refuses, with the calls.
+    pub(super) fn new(
+        core: &Arc<Core>,
+        local: &[Asked],
+        lent: Lent,
+        calls: Vec<Call>,
+        now: Nanos,
+    ) -> Result<Self, (Denial, Vec<Call>)> {
+        let mut held = Self {
+            core: Arc::clone(core),
+            local: local.into(),
+            lent,
+            holds: SmallVec::new(),
+            calls,
+            said: Vec::new(),
+            departure: None,
+        };
+        for asked in local {
+            let Some(limit) = core.limit(asked) else { continue };
+            match limit.counter.hold(asked.seat, now, asked.cost) {
+                Ok(hold) => held.holds.push((Arc::clone(limit), hold)),
+                Err(decision) => {
+                    return Err((Denial::of(asked.rule, decision), held.let_go()));
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// Asks for a newcomer: at once as far as backends answer at once.
+    pub(super) fn ask(mut self, now: Nanos) -> Decided {
+        for index in 0..self.calls.len() {
+            match self.calls[index].check(now, |rule| self.core.first_wait(rule)) {
+                Answer::Ready(answer) => {
+                    if let Some(refusal) = self.settle(index, answer) {
+                        return Decided::Now(refusal);
+                    }
+                }
+                Answer::Pending(answer) => {
+                    return Decided::Later(Box::pin(self.rest(index, answer)));
+                }
+            }
+        }
+        if self.departure.is_some() {
+            return Decided::Later(Box::pin(self.depart()));
+        }
+        Decided::Now(Outcome::Admitted(self.admit()))
+    }
+
+    /// Waits for the answer of one call, then makes the others.
+    async fn rest(
+        mut self,
+        index: usize,
+        answer: BoxFuture<'static, Result<Verdicts, BackendError>>,
+    ) -> Outcome {
+        if let Some(refusal) = self.settle(index, answer.await) {
+            return refusal;
+        }
+        for next in index + 1..self.calls.len() {
+            let core = Arc::clone(&self.core);
+            let answer = self.calls[next].check(core.time.now(), |rule| core.first_wait(rule));
+            if let Some(refusal) = self.settle(next, answer.resolve().await) {
+                return refusal;
+            }
+        }
+        self.depart().await
+    }
+
+    /// Asks for one who waits, until then at the longest; an outcome where a backend refuses.
+    pub(super) async fn ask_waiting(&mut self, until: Nanos) -> Option<Outcome> {
+        for index in 0..self.calls.len() {
+            let now = self.core.time.now();
+            let answer = self.calls[index].check(now, |_| until.since(now).into());
+            let refusal = self.settle(index, answer.resolve().await);
+            if refusal.is_some() {
+                return refusal;
+            }
+        }
+        None
+    }
+
+    /// Takes a backend's answer; an outcome where it refuses.
+    fn settle(&mut self, index: usize, answer: Result<Verdicts, BackendError>) -> Option<Outcome> {
+        let call = &mut self.calls[index];
+        let first = call.items.first().map_or(0, |item| item.asked.rule);
+        let verdicts = match answer {
+            Ok(verdicts) => verdicts,
+            Err(error) => return Some(Outcome::Failed(first, error)),
+        };
+        let verdicts = verdicts.as_slice();
+        if verdicts.len() != call.items.len() {
+            let text = format!("{} charges got {} verdicts", call.items.len(), verdicts.len());
+            let kind = crate::BackendErrorKind::Protocol;
+            return Some(Outcome::Failed(first, BackendError::new(kind, text)));
+        }
+        let decided = call.items.iter().zip(verdicts);
+        let denied: Denied = decided
+            .clone()
+            .filter(|(_, verdict)| !verdict.decision().is_allowed())
+            .map(|(item, verdict)| Denial::of(item.asked.rule, verdict.decision()))
+            .collect();
+        if !denied.is_empty() {
+            return Some(Outcome::Denied(denied));
+        }
+        for (item, verdict) in decided {
+            self.said.push((item.asked.rule, verdict.decision()));
+            let departure = verdict.departure();
+            if departure > self.departure.map_or(Duration::ZERO, |(longest, _)| longest) {
+                self.departure = Some((departure, item.asked.rule));
+            }
+        }
+        call.receipts = verdicts.iter().map(|verdict| verdict.receipt()).collect();
+        None
+    }
+
+    /// Waits for its departure, if a backend wants that, and goes.
+    async fn depart(mut self) -> Outcome {
+        let Some((departure, rule)) = self.departure else {
+            return Outcome::Admitted(self.admit());
+        };
+        let now = self.core.time.now();
+        let Some(place) = self.core.place_elsewhere(rule, now) else {
+            return self.no_place(rule, departure);
+        };
+        let mut waits = Waits::new(&self.core, rule, Some(place), now);
+        if !self.sleep(now + departure).await {
+            waits.is_over();
+            return self.no_place(rule, departure);
+        }
+        waits.is_over();
+        let mut admission = self.admit();
+        admission.waited = Some(self.core.time.now().since(now));
+        Outcome::Admitted(admission)
+    }
+
+    fn no_place(&self, rule: u16, wait: Duration) -> Outcome {
+        let said = self.said.iter().find(|(said, _)| *said == rule);
+        let mut denial = Denial { number: rule, decision: said.map(|(_, decision)| *decision) };
+        if let Some(decision) = &mut denial.decision {
+            decision.deny(wait.into());
+        }
+        Outcome::denied(denial)
+    }
+
+    /// Sleeps until its departure, which counts from `now`; false where the timer is not the clock's.
+    pub(super) async fn departed(&mut self, now: Nanos) -> bool {
+        match self.departure {
+            Some((departure, _)) => self.sleep(now + departure).await,
+            None => true,
+        }
+    }
+
+    async fn sleep(&self, until: Nanos) -> bool {
+        let mut timer = Timer::new(self.core.time.clone());
+        let slept = poll_fn(|cx| timer.poll_until(until, cx)).await;
+        if slept.is_err() {
+            self.core.is_stuck();
+        }
+        slept.is_ok()
+    }
+
+    /// Turns holds into charges. From here on nothing is given back.
+    pub(super) fn admit(&mut self) -> Admission {
+        let now = self.core.time.now();
+        for (limit, hold) in self.holds.drain(..) {
+            limit.counter.commit(&hold, now);
+        }
+        self.calls.clear();
+        let mut said = mem::take(&mut self.said);
+        said.extend(self.core.tell(&self.local, now));
+        Admission { said, lent: mem::take(&mut self.lent), waited: None }
+    }
+
+    /// Gives back what is held and charged; the calls, to make them again.
+    pub(super) fn let_go(mut self) -> Vec<Call> {
+        self.give_back();
+        let mut calls = mem::take(&mut self.calls);
+        for call in &mut calls {
+            call.receipts.clear();
+        }
+        calls
+    }
+
+    fn give_back(&mut self) {
+        let now = self.core.time.now();
+        for (limit, hold) in self.holds.drain(..).rev() {
+            limit.counter.release(&hold);
+        }
+        for call in self.calls.iter().rev().filter(|call| !call.receipts.is_empty()) {
+            call.backend.undo(now, &call.receipts);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl Core {
+    /// How long a newcomer may be told to wait by the backend of this rule: as long as its chain begins with.
+    fn first_wait(&self, rule: u16) -> Duration {
+        match self.plan.refuser(rule).policy.steps().first() {
+            Some(Step::Queue { longest, .. }) => *longest,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// A place to wait for a rule that counts elsewhere, where its own chain has one.
+    fn place_elsewhere(&self, rule: u16, now: Nanos) -> Option<Place> {
+        match self.plan.refuser(rule).policy.steps().first() {
+            Some(Step::Queue { depth, .. }) => self.join_elsewhere(rule, *depth, now),
+            _ => None,
+        }
+    }
+}

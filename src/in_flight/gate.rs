@@ -1,0 +1,208 @@
+//! [`Gate`]: how many are in flight under one limit without keys, and who waits for a permit.
+//!
+//! One word has the count, the limit, and whether anybody waits. As long as nobody does, taking a permit
+//! and giving it back is one compare-and-swap each; who finds the mark set goes by the line, under its lock.
+//! The mark is set and cleared under that lock alone, and a newcomer who sees it does not take: that is
+//! why nobody overtakes. A permit given back is handed to the first in line before it can be free.
+
+use std::task::Waker;
+
+use super::{
+    Full,
+    line::{Left, Line},
+};
+use crate::{
+    sync::{AtomicU64, Mutex, Ordering, lock},
+    waiting::Depth,
+};
+
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// Bits 0 to 31: in flight; 32 to 62: the limit; 63: whether somebody waits.
+    word: AtomicU64,
+    line: Mutex<Line>,
+}
+
+const WAITED: u64 = 1 << 63;
+const LIMIT: u32 = 32;
+const COUNT: u64 = (1 << LIMIT) - 1;
+
+/// The most that may be in flight: what a limit has bits for.
+pub(super) const MOST: u32 = (1 << 31) - 1;
+
+fn count(word: u64) -> u64 {
+    word & COUNT
+}
+
+fn limit(word: u64) -> u64 {
+    (word & !WAITED) >> LIMIT
+}
+
+fn has_room(word: u64) -> bool {
+    count(word) < limit(word)
+}
+
+impl Gate {
+    pub(super) fn new(limit: u32) -> Self {
+        let word = u64::from(limit.min(MOST)) << LIMIT;
+        Self { word: AtomicU64::new(word), line: Mutex::new(Line::default()) }
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        // Relaxed: a number for whoever asks; who acts on it does so by compare-and-swap or under a lock.
+        limit(self.word.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        count(self.word.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        lock(&self.line).len()
+    }
+
+    /// Whether a newcomer could take a permit.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        word & WAITED == 0 && has_room(word)
+    }
+
+    /// Takes a permit, unless all are taken or somebody waits for one.
+    #[inline]
+    pub(super) fn try_take(&self) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & WAITED == 0 && has_room(word) {
+            // Acquire pairs with the release in `give_back`: who holds a permit sees what its last holder did.
+            match self.word.compare_exchange_weak(
+                word,
+                word + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(seen) => word = seen,
+            }
+        }
+        false
+    }
+
+    /// Gives a permit back.
+    #[inline]
+    pub(super) fn give_back(&self) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & WAITED == 0 {
+            // Release pairs with the acquire of whoever takes it next.
+            match self.word.compare_exchange_weak(
+                word,
+                word - 1,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(seen) => word = seen,
+            }
+        }
+        self.hand_over();
+    }
+
+    #[cold]
+    fn hand_over(&self) {
+        let mut woken = Vec::new();
+        let mut line = lock(&self.line);
+        self.word.fetch_sub(1, Ordering::Release);
+        self.fill(&mut line, &mut woken);
+        drop(line);
+        wake(woken);
+    }
+
+    /// Gives what is free to those in line, and clears the mark when nobody is left.
+    fn fill(&self, line: &mut Line, woken: &mut Vec<Waker>) {
+        while !line.is_empty() {
+            let word = self.word.load(Ordering::Relaxed);
+            if !has_room(word) {
+                return;
+            }
+            // The mark is set, so that others only give back meanwhile: there is no less room than seen.
+            // Acquire: as in `try_take`, for whoever is granted.
+            self.word.fetch_add(1, Ordering::Acquire);
+            line.grant(woken);
+        }
+        // Relaxed: who sees it cleared goes by the word, which has all there is to know.
+        self.word.fetch_and(!WAITED, Ordering::Relaxed);
+    }
+
+    /// Joins the line; `None` where a permit was free after all and is taken.
+    pub(super) fn join(&self, depth: Depth) -> Result<Option<u64>, Full> {
+        let mut line = lock(&self.line);
+        // From here on whoever gives a permit back comes by the line: none can be missed. Relaxed: their
+        // compare-and-swap fails on the mark, and the lock orders the rest.
+        let word = self.word.fetch_or(WAITED, Ordering::Relaxed);
+        if line.is_empty() && self.take_marked(word | WAITED) {
+            return Ok(None);
+        }
+        if line.len() >= depth.whole {
+            if line.is_empty() {
+                self.word.fetch_and(!WAITED, Ordering::Relaxed);
+            }
+            return Err(Full);
+        }
+        Ok(Some(line.join()))
+    }
+
+    /// Takes a free permit and clears the mark; the line is locked and empty.
+    fn take_marked(&self, word: u64) -> bool {
+        if !has_room(word) {
+            return false;
+        }
+        // While the mark is set nobody else takes: there is still room. Acquire: as in `try_take`.
+        self.word.fetch_add(1, Ordering::Acquire);
+        self.word.fetch_and(!WAITED, Ordering::Relaxed);
+        true
+    }
+
+    pub(super) fn poll(&self, place: u64, waker: &Waker) -> bool {
+        lock(&self.line).poll(place, waker)
+    }
+
+    /// Leaves the line; a permit that had come goes to the next. Says whether there was no permit yet.
+    pub(super) fn leave(&self, place: u64) -> bool {
+        let mut woken = Vec::new();
+        let mut line = lock(&self.line);
+        let left = line.leave(place);
+        if matches!(left, Some(Left::Permit)) {
+            self.word.fetch_sub(1, Ordering::Release);
+        }
+        self.fill(&mut line, &mut woken);
+        drop(line);
+        wake(woken);
+        matches!(left, Some(Left::Place))
+    }
+
+    /// Puts another limit in force; those in line take what it frees.
+    pub(super) fn set_limit(&self, limit: u32) {
+        let mut woken = Vec::new();
+        let mut line = lock(&self.line);
+        let limit = u64::from(limit.min(MOST)) << LIMIT;
+        let mut word = self.word.load(Ordering::Relaxed);
+        // Relaxed: only the number of permits changes, nothing is handed over by it.
+        while let Err(seen) = self.word.compare_exchange_weak(
+            word,
+            (word & (WAITED | COUNT)) | limit,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            word = seen;
+        }
+        self.fill(&mut line, &mut woken);
+        drop(line);
+        wake(woken);
+    }
+}
+
+/// Wakes, with no lock held: a waker may run anything.
+pub(super) fn wake(woken: Vec<Waker>) {
+    for waker in woken {
+        waker.wake();
+    }
+}

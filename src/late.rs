@@ -1,0 +1,177 @@
+//! [`Late`]: a request of which it is not known yet what becomes.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use axum_core::body::Body;
+use http::Request;
+use tower_service::Service;
+
+use crate::{
+    Head,
+    body::AnyBody,
+    core::Core,
+    verdict::{Degradation, Degrade, Later, Pass, Refused, Verdict},
+};
+
+/// A request that waits for its verdict, for a degrade handler, then for the inner service.
+pub(crate) struct Late<S, B> {
+    stage: Stage,
+    /// Not ready yet.
+    inner: S,
+    request: Parked<B>,
+    core: Arc<Core>,
+}
+
+/// What it waits for.
+enum Stage {
+    Verdict(Later),
+    Degrading(Degrade),
+    /// It is admitted, and the inner service is not ready yet.
+    Inner(Option<Pass>),
+    /// Nothing more.
+    Over,
+}
+
+/// The request meanwhile.
+enum Parked<B> {
+    Whole(Request<B>),
+    /// A degrade handler has the body.
+    Head(Request<()>),
+    Gone,
+}
+
+/// What then becomes of the request.
+pub(crate) enum Next {
+    /// It is forwarded, to the inner service that is ready now.
+    Pass(Pass),
+    Refuse(Refused),
+}
+
+impl<B: AnyBody> Parked<B> {
+    fn head(&self) -> Option<Head<'_>> {
+        match self {
+            Self::Whole(request) => Some(Head::of(request)),
+            Self::Head(request) => Some(Head::of(request)),
+            Self::Gone => None,
+        }
+    }
+
+    /// A copy of the head for a degrade handler, with the body if it gets that.
+    fn degraded(&mut self, takes_body: bool) -> Request<Body> {
+        let (parts, body) = match std::mem::replace(self, Self::Gone) {
+            Self::Whole(request) => {
+                let (parts, body) = request.into_parts();
+                (parts, Some(body))
+            }
+            Self::Head(request) => (request.into_parts().0, None),
+            Self::Gone => return Request::new(Body::empty()),
+        };
+        let copy = parts.clone();
+        match body {
+            Some(body) if !takes_body => {
+                *self = Self::Whole(Request::from_parts(parts, body));
+                Request::from_parts(copy, Body::empty())
+            }
+            body => {
+                *self = Self::Head(Request::from_parts(parts, ()));
+                Request::from_parts(copy, body.map_or_else(Body::empty, Body::new))
+            }
+        }
+    }
+}
+
+impl<S, B: AnyBody> Late<S, B> {
+    pub(crate) fn deciding(later: Later, inner: S, request: Request<B>, core: Arc<Core>) -> Self {
+        Self { stage: Stage::Verdict(later), inner, request: Parked::Whole(request), core }
+    }
+
+    pub(crate) fn degrading(
+        degradation: Degradation,
+        inner: S,
+        request: Request<B>,
+        core: Arc<Core>,
+    ) -> Self {
+        let mut late = Self { stage: Stage::Over, inner, request: Parked::Whole(request), core };
+        late.degrade(degradation);
+        late
+    }
+
+    fn degrade(&mut self, degradation: Degradation) {
+        let request = self.request.degraded(degradation.takes_body());
+        self.stage = Stage::Degrading(degradation.start(request));
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Forwards the request, which is whole where it is to pass.
+    pub(crate) fn forward(mut self) -> Option<S::Future>
+    where
+        S: Service<Request<B>>,
+    {
+        match self.request {
+            Parked::Whole(request) => Some(self.inner.call(request)),
+            Parked::Head(_) | Parked::Gone => None,
+        }
+    }
+
+    /// Waits for the verdict and goes by it, and after a pass waits for the inner service to be ready.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Next, S::Error>>
+    where
+        S: Service<Request<B>>,
+    {
+        loop {
+            let verdict = match &mut self.stage {
+                Stage::Verdict(later) => {
+                    let outcome = ready!(later.outcome.as_mut().poll(cx));
+                    let (unmatched, pursuit) = (later.unmatched, later.pursuit.take());
+                    let Some(head) = self.request.head() else { return Poll::Pending };
+                    self.core.judge_late(&head, outcome, unmatched, pursuit)
+                }
+                Stage::Degrading(degrade) => {
+                    let response = ready!(degrade.answer.as_mut().poll(cx));
+                    let Stage::Degrading(Degrade { rest, .. }) =
+                        std::mem::replace(&mut self.stage, Stage::Over)
+                    else {
+                        return Poll::Pending;
+                    };
+                    let Some(head) = self.request.head() else { return Poll::Pending };
+                    self.core.degraded(&head, response, rest)
+                }
+                Stage::Inner(pass) => {
+                    let ready = ready!(self.inner.poll_ready(cx));
+                    let pass = pass.take();
+                    if let Err(error) = ready {
+                        if let Some(Pass::Escorted(escort)) = pass {
+                            escort.failed();
+                        }
+                        return Poll::Ready(Err(error));
+                    }
+                    let Some(pass) = pass else { return Poll::Pending };
+                    return Poll::Ready(Ok(Next::Pass(pass)));
+                }
+                Stage::Over => return Poll::Pending,
+            };
+            match verdict {
+                Verdict::Refuse(refused) => {
+                    self.stage = Stage::Over;
+                    return Poll::Ready(Ok(Next::Refuse(refused)));
+                }
+                Verdict::Later(later) => self.stage = Stage::Verdict(later),
+                Verdict::Degrade(degradation) => self.degrade(*degradation),
+                Verdict::Pass(pass) => {
+                    if let (Pass::Escorted(escort), Parked::Whole(request)) =
+                        (&pass, &mut self.request)
+                    {
+                        escort.join(request);
+                    }
+                    self.stage = Stage::Inner(Some(pass));
+                }
+            }
+        }
+    }
+}

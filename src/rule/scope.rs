@@ -1,0 +1,22 @@
+//! [`Scope`]: which requests a limit applies to, and whose permits they take.
+
+use super::Missing;
+use crate::request::{key::KeyBy, matcher::Match};
+
+/// What rules and in-flight limits are told alike.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scope {
+    pub(crate) matcher: Option<Match>,
+    pub(crate) key: Option<KeyBy>,
+    pub(crate) missing: Option<Missing>,
+}
+
+impl Scope {
+    /// Applies to what also matches `matcher`.
+    pub(crate) fn narrow(&mut self, matcher: Match) {
+        self.matcher = Some(match self.matcher.take() {
+            Some(earlier) => earlier.and(matcher),
+            None => matcher,
+        });
+    }
+}

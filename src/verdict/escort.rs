@@ -1,0 +1,199 @@
+//! [`Escort`]: what an admitted request takes along, up to the end of its response.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+
+use super::Decisions;
+use crate::{
+    Head,
+    clock::Nanos,
+    core::Core,
+    event::{self, Fault, Finished},
+    in_flight::{Lent, Permit, Permits},
+    plan::Scoped,
+};
+
+/// What an admitted request takes along where somebody wants to know more, or several permits are lent.
+/// Dropped with the request, it tells of that, and the permits are given back.
+pub(crate) struct Escort {
+    farewell: Farewell,
+    /// For the extensions of request and response.
+    decisions: Option<Decisions>,
+    /// Whether an answer other than 404 shows that the route was hidden from the layer.
+    unmatched: bool,
+    /// Whether the answer has no body that could be cut short.
+    bodiless: bool,
+}
+
+/// Whether the request asks for a connection of its own, which outlives the answer.
+pub(super) fn wants_upgrade(head: &Head<'_>) -> bool {
+    head.method() == Method::CONNECT || head.headers().contains_key(header::UPGRADE)
+}
+
+impl Escort {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        head: &Head<'_>,
+        started: Nanos,
+        decisions: Option<Decisions>,
+        unmatched: bool,
+        lent: Lent,
+    ) -> Self {
+        let upgrades = !lent.is_empty() && wants_upgrade(head);
+        let farewell = Farewell {
+            core: Arc::clone(core),
+            started,
+            status: 0,
+            left: None,
+            outcome: event::Outcome::Dropped,
+            lent: if upgrades { Lending::Shared(Arc::new(lent)) } else { Lending::Own(lent) },
+        };
+        let bodiless = head.method() == Method::HEAD;
+        Self { farewell, decisions, unmatched, bodiless }
+    }
+
+    /// Puts what the request is to take along into its extensions.
+    pub(crate) fn join<B>(&self, request: &mut Request<B>) {
+        let extensions = request.extensions_mut();
+        if let Some(decisions) = &self.decisions {
+            decisions.join_request(extensions);
+        }
+        if let Lending::Shared(lent) = &self.farewell.lent {
+            let outer = extensions.remove::<Permits>();
+            extensions.insert(Permits::new(Arc::clone(lent), outer));
+        }
+    }
+
+    /// The inner service has answered with this head; what is left waits for the body's end.
+    pub(crate) fn answered<R>(self, response: &mut Response<R>) -> Option<Farewell> {
+        let Self { mut farewell, decisions, unmatched, bodiless } = self;
+        if unmatched && response.status() != StatusCode::NOT_FOUND {
+            let core = &farewell.core;
+            core.watch.raise_once(Fault::Route, core.plan.first_that(Scoped::wants_route));
+        }
+        farewell.status = response.status().as_u16();
+        if bodiless {
+            farewell.completed();
+        } else if let Some(length) = content_length(response.headers()) {
+            farewell.left = Some(length);
+            farewell.passed(0);
+        }
+        if let Some(decisions) = decisions {
+            decisions.join_response(response.extensions_mut());
+        }
+        let is_wanted = farewell.core.watch.is_observed() || farewell.lent.is_any();
+        is_wanted.then_some(farewell)
+    }
+
+    /// The inner service has failed.
+    pub(crate) fn failed(mut self) {
+        self.farewell.failed();
+    }
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// What waits for the end of a response body.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// A permit, given back when this is dropped.
+    Permit {
+        _held: Permit,
+    },
+    Farewell(Farewell),
+}
+
+impl End {
+    pub(crate) fn of(permit: Permit) -> Self {
+        Self::Permit { _held: permit }
+    }
+
+    pub(crate) fn completed(&mut self) {
+        if let Self::Farewell(farewell) = self {
+            farewell.completed();
+        }
+    }
+
+    pub(crate) fn failed(&mut self) {
+        if let Self::Farewell(farewell) = self {
+            farewell.failed();
+        }
+    }
+
+    /// The body gave so many bytes.
+    pub(crate) fn passed(&mut self, bytes: usize) {
+        if let Self::Farewell(farewell) = self {
+            farewell.passed(bytes);
+        }
+    }
+}
+
+/// Gives back the permits of an admitted request when it is dropped, and tells observers how it ended.
+#[derive(Debug)]
+pub(crate) struct Farewell {
+    core: Arc<Core>,
+    started: Nanos,
+    status: u16,
+    /// Bytes the body has still to give, where its length was announced.
+    left: Option<u64>,
+    outcome: event::Outcome,
+    lent: Lending,
+}
+
+/// The permits of a request.
+#[derive(Debug)]
+enum Lending {
+    Own(Lent),
+    /// Shared with the connection that may come of the request.
+    Shared(Arc<Lent>),
+}
+
+impl Lending {
+    fn is_any(&self) -> bool {
+        !matches!(self, Self::Own(lent) if lent.is_empty())
+    }
+
+    /// The request's own share ends; who keeps a shared one may still keep the permits.
+    fn end(&mut self, outcome: event::Outcome) {
+        let lent = match self {
+            Self::Own(lent) => Some(lent),
+            Self::Shared(lent) => Arc::get_mut(lent),
+        };
+        for permit in lent.into_iter().flat_map(|lent| lent.drain(..).rev()) {
+            permit.finish(outcome);
+        }
+    }
+}
+
+impl Farewell {
+    fn completed(&mut self) {
+        self.outcome = event::Outcome::Completed(self.status);
+    }
+
+    fn failed(&mut self) {
+        self.outcome = event::Outcome::Failed;
+    }
+
+    /// A server asks no more of a body than was announced.
+    fn passed(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(bytes as u64);
+            if *left == 0 {
+                self.completed();
+            }
+        }
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.lent.end(self.outcome);
+        if self.core.watch.is_observed() {
+            let elapsed = self.core.time.now().since(self.started).into();
+            self.core.watch.finished(&Finished { elapsed, outcome: self.outcome });
+        }
+    }
+}

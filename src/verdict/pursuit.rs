@@ -1,0 +1,173 @@
+//! [`Pursuit`]: the way of a request that does not fit along the chain of a rejection policy.
+
+use std::sync::Arc;
+
+use axum_core::body::Body;
+use http::{Request, Response};
+
+use super::{Later, Refused, Unmatched, Verdict};
+use crate::{
+    BackendError, Head, Rejection,
+    admission::{Denied, Outcome},
+    clock::{BoxFuture, Nanos},
+    core::Core,
+    in_flight::Permit,
+    rejection::{Declined, Degrading, Step},
+};
+
+/// How far a request has come along a chain, and why it is on it.
+pub(crate) struct Pursuit {
+    /// Whose chain it is.
+    number: u16,
+    /// The next step.
+    step: usize,
+    denied: Denied,
+    failed: Option<(u16, BackendError)>,
+    unmatched: Unmatched,
+}
+
+/// A request that a degrade handler is to answer.
+pub(crate) struct Degradation {
+    /// One of the degraded answers that may be under way.
+    permit: Permit,
+    degrading: Degrading,
+    rejection: Rejection,
+    pursuit: Box<Pursuit>,
+}
+
+/// A degrade handler at work. Dropped, it is given up.
+pub(crate) struct Degrade {
+    pub(crate) answer: BoxFuture<'static, Response<Body>>,
+    pub(crate) rest: Rest,
+}
+
+/// What is kept while a degrade handler works.
+pub(crate) struct Rest {
+    permit: Permit,
+    rejection: Rejection,
+    pursuit: Box<Pursuit>,
+}
+
+impl Core {
+    /// Turns a refusal into an answer, or into what its policy does before that.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuse_or_pursue(
+        self: &Arc<Self>,
+        head: &Head<'_>,
+        refusal: Outcome,
+        now: Nanos,
+        unmatched: Unmatched,
+        pursuit: Option<Box<Pursuit>>,
+    ) -> Verdict {
+        let (denied, failed) = match refusal {
+            Outcome::Denied(denied) => (denied, None),
+            Outcome::Failed(rule, error) => (Denied::new(), Some((rule, error))),
+            Outcome::Keyless(number, status) => {
+                return Verdict::Refuse(self.refuse_keyless(head, number, status));
+            }
+            // Handled where a request passes.
+            Outcome::Admitted(_) => return Verdict::Pass(super::Pass::Plain),
+        };
+        let pursuit = match pursuit {
+            Some(pursuit) => Box::new(Pursuit { denied, failed, ..*pursuit }),
+            None => {
+                let number =
+                    failed.as_ref().map_or_else(|| self.acting(&denied), |(rule, _)| *rule);
+                let steps = self.plan.refuser(number).policy.steps();
+                // What no waiting helps is refused at once.
+                let is_never =
+                    denied.iter().any(|denial| denial.decision.is_some_and(|d| d.is_never()));
+                if steps.is_empty() || is_never {
+                    return Verdict::Refuse(self.denied(head, number, &denied, failed.as_ref()));
+                }
+                Box::new(Pursuit { number, step: 0, denied, failed, unmatched })
+            }
+        };
+        self.pursue(head, pursuit, now)
+    }
+
+    /// Whose policy answers: who has respond alone, else the first.
+    fn acting(&self, denied: &Denied) -> u16 {
+        let mut numbers = denied.iter().map(|denial| denial.number);
+        let first = denied.first().map_or(0, |denial| denial.number);
+        numbers.find(|number| self.plan.refuser(*number).policy.steps().is_empty()).unwrap_or(first)
+    }
+
+    /// Goes along the chain from its next step.
+    fn pursue(self: &Arc<Self>, head: &Head<'_>, mut pursuit: Box<Pursuit>, now: Nanos) -> Verdict {
+        let steps = self.plan.refuser(pursuit.number).policy.steps();
+        while let Some(step) = steps.get(pursuit.step) {
+            pursuit.step += 1;
+            match step {
+                // There is nothing to wait for where a backend has failed.
+                Step::Queue { .. } if pursuit.failed.is_some() => {}
+                Step::Queue { longest, depth } => {
+                    let asking = match self.asking(head, now, true) {
+                        Ok(asking) => asking,
+                        Err(keyless) => {
+                            let unmatched = pursuit.unmatched;
+                            return self.refuse_or_pursue(head, keyless, now, unmatched, None);
+                        }
+                    };
+                    let denied = std::mem::take(&mut pursuit.denied);
+                    match Self::queue(asking, denied, (*longest, *depth), now) {
+                        Ok(queue) => {
+                            return Verdict::Later(Later {
+                                outcome: Box::pin(queue.run()),
+                                unmatched: pursuit.unmatched,
+                                pursuit: Some(pursuit),
+                            });
+                        }
+                        Err(denied) => pursuit.denied = denied,
+                    }
+                }
+                Step::Degrade(degrading) => {
+                    let Some(permit) = degrading.slots.try_take(None) else { continue };
+                    let cause = self.cause(&pursuit.denied, pursuit.failed.as_ref());
+                    return Verdict::Degrade(Box::new(Degradation {
+                        permit,
+                        degrading: degrading.clone(),
+                        rejection: self.rejection(&cause, &pursuit.denied),
+                        pursuit,
+                    }));
+                }
+            }
+        }
+        let Pursuit { number, denied, failed, .. } = *pursuit;
+        Verdict::Refuse(self.denied(head, number, &denied, failed.as_ref()))
+    }
+
+    /// A degrade handler has answered, or declined.
+    pub(crate) fn degraded(
+        self: &Arc<Self>,
+        head: &Head<'_>,
+        mut response: Response<Body>,
+        Rest { permit, rejection, pursuit }: Rest,
+    ) -> Verdict {
+        if response.extensions().get::<Declined>().is_some() {
+            drop(permit);
+            return self.pursue(head, pursuit, self.time.now());
+        }
+        self.tell_rejected(&rejection, &response, pursuit.failed.as_ref(), true);
+        if self.expose_rejection {
+            response.extensions_mut().insert(rejection);
+        }
+        Verdict::Refuse(Refused::Degraded(Box::new(response), permit))
+    }
+}
+
+impl Degradation {
+    /// Whether the handler gets the body.
+    pub(crate) fn takes_body(&self) -> bool {
+        self.degrading.takes_body
+    }
+
+    /// Starts the handler on `request`, which is a copy of the head, with the body or an empty one.
+    pub(crate) fn start(self, mut request: Request<Body>) -> Degrade {
+        let Self { permit, degrading, rejection, pursuit } = self;
+        request.extensions_mut().insert(rejection.clone());
+        let answer = degrading.handler.answer(request);
+        Degrade { answer, rest: Rest { permit, rejection, pursuit } }
+    }
+}

@@ -1,0 +1,183 @@
+//! [`Refused`]: the answer at the end of a chain.
+
+use std::time::Duration;
+
+use axum_core::body::Body;
+use http::{Response, StatusCode};
+
+use super::End;
+use crate::{
+    BackendError, Head, Rejection,
+    admission::{Denial, Denied},
+    core::Core,
+    decision::RuleDecision,
+    event::{Reason, Rejected},
+    in_flight::Permit,
+    response::{Refusal, problem, retry_after},
+};
+
+/// An answer. The common one is numbers only and becomes a response when it is sent, so that a future
+/// that may refuse is hardly larger than one that may not.
+pub(crate) enum Refused {
+    Plain {
+        number: u16,
+        retry_after_secs: u64,
+    },
+    Built(Box<Response<Body>>),
+    /// A degrade handler's, under way until its body has ended.
+    Degraded(Box<Response<Body>>, Permit),
+}
+
+/// Why a request is refused, and by which limit first.
+pub(super) struct Cause {
+    first: u16,
+    reason: Reason,
+    status: StatusCode,
+    wait: Option<Duration>,
+}
+
+impl Cause {
+    pub(super) fn keyless(number: u16, status: StatusCode) -> Self {
+        Self { first: number, reason: Reason::MissingKey, status, wait: None }
+    }
+}
+
+impl Core {
+    /// Why these refuse, or why the backend that failed does.
+    pub(super) fn cause(&self, denied: &[Denial], failed: Option<&(u16, BackendError)>) -> Cause {
+        if let Some((rule, _)) = failed {
+            // Nothing becomes unlimited because its counter is away.
+            let (status, wait) = (StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(1)));
+            return Cause { first: *rule, reason: Reason::Backend, status, wait };
+        }
+        // Rules come first, so it is an in-flight limit only where no rule refuses.
+        let first = denied.first().map_or(0, |denial| denial.number);
+        let status = self.plan.refuser(first).status;
+        if let Some(slots) = self.plan.slots_of(first) {
+            let hint = |denial: &Denial| self.plan.slots_of(denial.number).map(|s| s.retry_after);
+            let wait = denied.iter().filter_map(hint).max().unwrap_or(slots.retry_after);
+            return Cause { first, reason: Reason::InFlight, status, wait: Some(wait) };
+        }
+        let decisions = || denied.iter().filter_map(|denial| denial.decision);
+        if decisions().any(|decision| decision.is_never()) {
+            return Cause { first, reason: Reason::Never, status, wait: None };
+        }
+        // The longest wait is the hint, so that who obeys is not refused by the next rule.
+        let wait = decisions().filter_map(|decision| decision.retry_after()).max();
+        Cause { first, reason: Reason::Quota, status, wait }
+    }
+
+    /// The answer of the policy of `acting` to what these refuse.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn denied(
+        &self,
+        head: &Head<'_>,
+        acting: u16,
+        denied: &Denied,
+        failed: Option<&(u16, BackendError)>,
+    ) -> Refused {
+        let cause = self.cause(denied, failed);
+        if let ([_], Some(wait)) = (&**denied, cause.wait)
+            && self.plan.refuser(acting).policy.is_default()
+            && !self.expose_rejection
+            && !self.watch.is_observed()
+        {
+            let by = self.plan.refuser(cause.first);
+            let retry_after_secs = self.seconds(by.spread, wait);
+            return Refused::Plain { number: cause.first, retry_after_secs };
+        }
+        self.answer(head, acting, &cause, denied, failed)
+    }
+
+    fn seconds(&self, spread: bool, wait: Duration) -> u64 {
+        let seconds = retry_after::seconds(wait);
+        if !spread {
+            return seconds;
+        }
+        retry_after::spread(seconds, self.random.hash_one(self.time.now()))
+    }
+
+    pub(super) fn rejection(&self, cause: &Cause, denied: &[Denial]) -> Rejection {
+        let Cause { first, reason, status, wait } = *cause;
+        let rules = if denied.is_empty() {
+            smallvec::smallvec![self.said_by(first, None)]
+        } else {
+            denied.iter().map(|denial| self.said_by(denial.number, denial.decision)).collect()
+        };
+        let spread = self.plan.refuser(first).spread || reason == Reason::Backend;
+        let retry_after_secs = wait.map(|wait| self.seconds(spread, wait));
+        Rejection { reason, status, retry_after: wait, retry_after_secs, rules }
+    }
+
+    /// The answer to a request without the key that a limit demands.
+    #[cold]
+    pub(super) fn refuse_keyless(
+        &self,
+        head: &Head<'_>,
+        number: u16,
+        status: StatusCode,
+    ) -> Refused {
+        self.answer(head, number, &Cause::keyless(number, status), &[], None)
+    }
+
+    /// The whole answer, told to whoever wants it.
+    #[cold]
+    fn answer(
+        &self,
+        head: &Head<'_>,
+        acting: u16,
+        cause: &Cause,
+        denied: &[Denial],
+        failed: Option<&(u16, BackendError)>,
+    ) -> Refused {
+        let rejection = self.rejection(cause, denied);
+        let Rejection { reason, status, retry_after_secs, .. } = rejection;
+        let policy = &self.plan.refuser(acting).policy;
+        let mut response = policy.answer(&rejection, head).unwrap_or_else(|| {
+            let names = rejection.rules.iter().map(RuleDecision::rule);
+            Refusal { status, retry_after_secs, body: problem::body(status, reason, names) }
+                .into_response()
+        });
+        self.tell_rejected(&rejection, &response, failed, false);
+        if self.expose_rejection {
+            response.extensions_mut().insert(rejection);
+        }
+        Refused::Built(Box::new(response))
+    }
+
+    pub(super) fn tell_rejected(
+        &self,
+        rejection: &Rejection,
+        response: &Response<Body>,
+        failed: Option<&(u16, BackendError)>,
+        degraded: bool,
+    ) {
+        self.watch.rejected(&Rejected {
+            decisions: &rejection.rules,
+            reason: rejection.reason,
+            status: response.status().as_u16(),
+            error: failed.map(|(_, error)| error),
+            degraded,
+        });
+    }
+}
+
+impl Refused {
+    /// The response, and what waits for the end of its body.
+    pub(crate) fn into_response(self, core: &Core) -> (Response<Body>, Option<End>) {
+        match self {
+            Self::Plain { number, retry_after_secs } => {
+                let by = core.plan.refuser(number);
+                let refusal = Refusal {
+                    status: by.status,
+                    retry_after_secs: Some(retry_after_secs),
+                    body: by.body.clone(),
+                };
+                (refusal.into_response(), None)
+            }
+            Self::Built(response) => (*response, None),
+            Self::Degraded(response, permit) => (*response, Some(End::of(permit))),
+        }
+    }
+}

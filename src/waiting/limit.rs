@@ -1,0 +1,403 @@
+//! [`Limit`]: the counter of one rate in this process, and the rooms of those who wait for it.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::poll_fn,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use ahash::RandomState;
+
+use super::{
+    Depth,
+    room::{NEVER, Reading, Room},
+    timer::{Stuck, Timer},
+};
+use crate::{
+    ConfigError, Decision, Quota,
+    backend::local::{Counter, Seat},
+    clock::{Nanos, Time},
+    sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
+};
+
+/// One rate: what is spent, and who waits. Whoever shares it shares both, so that a newcomer does not
+/// overtake whichever way he comes.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    pub(crate) counter: Counter,
+    /// How many wait, over all keys. Changed under the lock of a shard only.
+    waiting: AtomicU64,
+    shards: OnceLock<Box<[Mutex<Shard>]>>,
+}
+
+type Shard = HashMap<(usize, u64), Room, RandomState>;
+
+const SHARDS: usize = if cfg!(sluice_loom) { 1 } else { 64 };
+
+/// What came of wanting to wait.
+pub(crate) enum Joined {
+    /// Nobody waits and the charge fits: there is nothing to wait for.
+    Free,
+    Waiting(Waiting),
+    /// It would take longer than one may wait, or there is no place left. This long, if it ever fits.
+    Refused(Option<Duration>),
+}
+
+impl Limit {
+    pub(crate) fn new(counter: Counter) -> Self {
+        Self { counter, waiting: AtomicU64::new(0), shards: OnceLock::new() }
+    }
+
+    fn shard(&self, seat: Seat) -> MutexGuard<'_, Shard> {
+        let shards =
+            self.shards.get_or_init(|| (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect());
+        // The upper bits: the map within uses the lower ones.
+        lock(&shards[(seat.hash >> 32) as usize % SHARDS])
+    }
+
+    fn reading(&self, seat: Seat, now: Nanos) -> Reading {
+        let (state, machine, held) = self.counter.read(seat, now);
+        Reading { state, machine, held }
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        // Relaxed: a number for whoever asks.
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody waits for permits of this key, so that a newcomer must not take one.
+    #[inline]
+    pub(crate) fn is_waited_for(&self, seat: Seat) -> bool {
+        // Acquire pairs with the release of who joined: then the room is found. Who joins at this very moment
+        // counts as coming later.
+        self.waiting.load(Ordering::Acquire) != 0 && self.has_room_for(seat)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_room_for(&self, seat: Seat) -> bool {
+        self.shard(seat).contains_key(&(seat.quota, seat.hash))
+    }
+
+    /// What a newcomer's charge would get; changes nothing. What is promised to those who wait counts.
+    #[inline]
+    pub(crate) fn peek(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
+        let decision = self.counter.peek(seat, now, cost);
+        if cost > 0 && self.is_waited_for(seat) {
+            return self.peek_behind(seat, now, cost, decision);
+        }
+        decision
+    }
+
+    #[cold]
+    fn peek_behind(&self, seat: Seat, now: Nanos, cost: u64, mut decision: Decision) -> Decision {
+        if decision.is_never() {
+            return decision;
+        }
+        let mut shard = self.shard(seat);
+        if let Some(room) = shard.get_mut(&(seat.quota, seat.hash)) {
+            let turn = room.foresee(&self.reading(seat, now), now, cost);
+            let wait = turn.map_or(NEVER, |(turn, _)| turn).since(now);
+            decision.deny(wait.max(Nanos::new(1)));
+        }
+        decision
+    }
+
+    /// Whether a newcomer's charge would be made; changes nothing.
+    #[inline]
+    pub(crate) fn fits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
+        cost == 0 || (!self.is_waited_for(seat) && self.counter.fits(seat, now, cost))
+    }
+
+    /// Takes a place behind all who wait, if the turn comes within `longest`.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        seat: Seat,
+        cost: u64,
+        time: &Time,
+        (now, longest): (Nanos, Duration),
+        depth: Depth,
+    ) -> Joined {
+        let mut shard = self.shard(seat);
+        let (key, reading) = ((seat.quota, seat.hash), self.reading(seat, now));
+        let room = shard.get_mut(&key);
+        let (waiting, late) = room.as_ref().map_or((0, 0), |room| (room.len(), room.late()));
+        if cost == 0 || (waiting == 0 && self.counter.fits(seat, now, cost)) {
+            return Joined::Free;
+        }
+        let turn = match room {
+            Some(room) => room.foresee(&reading, now, cost),
+            None => Room::default().foresee(&reading, now, cost),
+        };
+        let Some(turn) = turn else { return Joined::Refused(None) };
+        let wait: Duration = turn.0.since(now).max(Nanos::new(1)).into();
+        let fits = |waiting: u64| (waiting < depth.whole).then_some(waiting + 1);
+        // Release pairs with the acquire of newcomers: see `is_waited_for`.
+        if wait > longest
+            || waiting >= depth.per_key
+            || self.waiting.fetch_update(Ordering::Release, Ordering::Relaxed, fits).is_err()
+        {
+            return Joined::Refused(Some(wait));
+        }
+        let place = shard.entry(key).or_default().join(cost, turn);
+        Joined::Waiting(Waiting {
+            limit: Arc::clone(self),
+            seat,
+            place,
+            until: now + longest,
+            late,
+            timer: Timer::new(time.clone()),
+        })
+    }
+
+    /// Charges now, or says what a newcomer gets.
+    #[inline]
+    pub(crate) fn try_acquire(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
+        if cost == 0 || self.is_waited_for(seat) {
+            return self.peek(seat, now, cost);
+        }
+        match self.counter.charge(seat, now, cost) {
+            Ok(word) => self.counter.after(seat, word, now),
+            Err(denied) => self.counter.explain(seat, denied, now, cost),
+        }
+    }
+
+    /// Charges as soon as it is this one's turn, if that comes within `longest`.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        seat: Seat,
+        cost: u64,
+        time: &Time,
+        longest: Duration,
+    ) -> Result<Decision, Stuck> {
+        loop {
+            let now = time.now();
+            let mut waiting = match self.join(seat, cost, time, (now, longest), Depth::UNBOUNDED) {
+                Joined::Waiting(waiting) => waiting,
+                Joined::Refused(_) => return Ok(self.peek(seat, now, cost)),
+                Joined::Free => {
+                    let decision = self.try_acquire(seat, now, cost);
+                    // Another thread may have been faster: then there is something to wait for.
+                    if decision.is_allowed() || longest.is_zero() {
+                        return Ok(decision);
+                    }
+                    continue;
+                }
+            };
+            loop {
+                let now = match poll_fn(|cx| waiting.poll_turn(cx)).await {
+                    Ok(now) => now,
+                    Err(Ended::Stuck) => return Err(Stuck),
+                    Err(Ended::TooLong) => {
+                        drop(waiting);
+                        return Ok(self.peek_refused(seat, time.now(), cost));
+                    }
+                };
+                let charge = || self.charge_at(seat, now, cost);
+                if let Some(word) = waiting.charge(now, charge) {
+                    return Ok(self.counter.after(seat, word, now));
+                }
+            }
+        }
+    }
+
+    /// What one is told whose wait is over without a turn; a denial, even if the charge would fit just now.
+    pub(crate) fn peek_refused(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
+        let mut decision = self.peek(seat, now, cost);
+        if decision.is_allowed() {
+            decision.deny(Nanos::new(1));
+        }
+        decision
+    }
+
+    /// Makes the charge of the first in the room, or says when it will fit.
+    fn charge_at(&self, seat: Seat, now: Nanos, cost: u64) -> Result<u64, Nanos> {
+        self.counter.charge(seat, now, cost).map_err(|denied| {
+            let decision = self.counter.explain(seat, denied, now, cost);
+            decision.retry_after().map_or(NEVER, |wait| now + wait)
+        })
+    }
+
+    /// Forgets a key; says whether anything was known of it. Who waits for it goes.
+    pub(crate) fn reset(&self, seat: Seat, now: Nanos) -> bool {
+        let known = self.counter.reset(seat, now);
+        if self.waiting.load(Ordering::Acquire) != 0 {
+            let mut woken = Vec::new();
+            if let Some(room) = self.shard(seat).get_mut(&(seat.quota, seat.hash)) {
+                room.renew(&self.reading(seat, now), now, &mut woken);
+            }
+            wake(woken);
+        }
+        known
+    }
+
+    /// Puts another quota in force; what is spent stays spent, and those who wait are told when they are due.
+    pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+        self.counter.set_limit(quota, now)?;
+        for shard in self.shards.get().into_iter().flatten() {
+            let mut woken = Vec::new();
+            for ((quota, hash), room) in lock(shard).iter_mut() {
+                let seat = Seat { quota: *quota, hash: *hash };
+                room.renew(&self.reading(seat, now), now, &mut woken);
+            }
+            wake(woken);
+        }
+        Ok(())
+    }
+}
+
+/// Wakes, with no lock held: a waker may run anything.
+fn wake(woken: impl IntoIterator<Item = Waker>) {
+    for waker in woken {
+        waker.wake();
+    }
+}
+
+/// A place in a room. Dropped, it leaves, and only shortens the others' wait.
+pub(crate) struct Waiting {
+    limit: Arc<Limit>,
+    seat: Seat,
+    place: u64,
+    /// The end of the longest wait.
+    until: Nanos,
+    /// How late the room was when this place was taken.
+    late: u64,
+    timer: Timer,
+}
+
+/// Why a wait ended without a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The turn does not come in time.
+    TooLong,
+    Stuck,
+}
+
+impl From<Stuck> for Ended {
+    fn from(_: Stuck) -> Self {
+        Self::Stuck
+    }
+}
+
+const NOWHERE: u64 = u64::MAX;
+
+impl Waiting {
+    /// Ready when it is this one's turn: the first in the room, and due. The charge is then to be made, by
+    /// [`charge`](Self::charge) or with [`depart`](Self::depart) after it.
+    pub(crate) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<Nanos, Ended>> {
+        loop {
+            let now = self.timer.now();
+            let until = match self.look(now, cx.waker()) {
+                Ok(until) => until,
+                Err(ended) => return Poll::Ready(Err(ended)),
+            };
+            if now >= until {
+                return Poll::Ready(Ok(now));
+            }
+            ready!(self.timer.poll_until(until, cx))?;
+        }
+    }
+
+    /// When to look again; now or before where it is this one's turn.
+    fn look(&self, now: Nanos, waker: &Waker) -> Result<Nanos, Ended> {
+        let mut shard = self.limit.shard(self.seat);
+        let Some(room) = shard.get_mut(&(self.seat.quota, self.seat.hash)) else {
+            return Err(Ended::TooLong);
+        };
+        let is_first = room.is_first(self.place);
+        // By as much as others were late, this one may be; what he is late himself counts when he charges.
+        let late = room.late_since(self.late) + if is_first { 0 } else { room.overdue(now) };
+        let until = self.until + Duration::from_nanos(late);
+        let turn = if is_first {
+            Some(room.due())
+        } else {
+            room.turn_of(self.place, &self.limit.reading(self.seat, now), now)
+        };
+        if turn.is_none_or(|turn| turn > until) {
+            return Err(Ended::TooLong);
+        }
+        room.set_waker(self.place, waker);
+        Ok(if is_first { room.due() } else { until.max(now + Duration::from_nanos(1)) })
+    }
+
+    /// Makes the charge at the turn, and makes way for the next; where it cannot be made, stays the first and
+    /// is due again when `charge` says. The room is locked meanwhile.
+    pub(crate) fn charge<T>(
+        &mut self,
+        now: Nanos,
+        charge: impl FnOnce() -> Result<T, Nanos>,
+    ) -> Option<T> {
+        let limit = Arc::clone(&self.limit);
+        let mut shard = limit.shard(self.seat);
+        match charge() {
+            Ok(done) => {
+                self.go(shard, |room, reading, _| room.depart(reading, now), now);
+                Some(done)
+            }
+            Err(until) => {
+                if let Some(room) = shard.get_mut(&(self.seat.quota, self.seat.hash)) {
+                    room.postpone(until);
+                }
+                None
+            }
+        }
+    }
+
+    /// The charge is made elsewhere: makes way for the next.
+    pub(crate) fn depart(mut self, now: Nanos) {
+        let _ = self.charge(now, || Ok(()));
+    }
+
+    /// The charge cannot be made, for what is not this room's matter: stays the first, and is due again then.
+    pub(crate) fn postpone(&mut self, until: Nanos) {
+        let mut shard = self.limit.shard(self.seat);
+        if let Some(room) = shard.get_mut(&(self.seat.quota, self.seat.hash)) {
+            room.postpone(until);
+        }
+    }
+
+    /// The end of the longest wait.
+    pub(crate) fn until(&self) -> Nanos {
+        self.until
+    }
+
+    fn go(
+        &mut self,
+        mut shard: MutexGuard<'_, Shard>,
+        leave: impl FnOnce(&mut Room, &Reading, u64) -> Option<Waker>,
+        now: Nanos,
+    ) {
+        let place = std::mem::replace(&mut self.place, NOWHERE);
+        let key = (self.seat.quota, self.seat.hash);
+        let reading = self.limit.reading(self.seat, now);
+        let woken = shard.get_mut(&key).and_then(|room| leave(room, &reading, place));
+        // Release pairs with the acquire of newcomers who find nobody: they come after the charge made.
+        self.limit.waiting.fetch_sub(1, Ordering::Release);
+        if shard.get(&key).is_some_and(Room::is_empty) {
+            shard.remove(&key);
+        }
+        drop(shard);
+        wake(woken);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.place == NOWHERE {
+            return;
+        }
+        let (limit, now) = (Arc::clone(&self.limit), self.timer.now());
+        let shard = limit.shard(self.seat);
+        self.go(shard, |room, reading, place| room.leave(place, reading, now), now);
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("place", &self.place).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,31 @@
+//! Waiting for a rate: rooms, first come first served, and the timer they sleep by.
+//!
+//! A [`Limit`] is a counter with a `room` for each key that somebody waits for. Those who wait have charged
+//! nothing; the first sleeps until he is due and charges then. Permits in flight have lines of their own, in
+//! `in_flight`: they are handed over, not waited for by the clock.
+
+mod limit;
+mod room;
+mod timer;
+
+pub(crate) use self::{
+    limit::{Ended, Joined, Limit, Waiting},
+    timer::{Stuck, Timer},
+};
+
+/// How many may wait: in all, and for one key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depth {
+    pub(crate) whole: u64,
+    pub(crate) per_key: u64,
+}
+
+impl Depth {
+    /// What bounds those who wait is the longest wait, and how many callers there are.
+    pub(crate) const UNBOUNDED: Self = Self { whole: u64::MAX, per_key: u64::MAX };
+
+    /// Of a keyed limit one key may hold half of the places, and always one.
+    pub(crate) fn new(whole: u64, keyed: bool) -> Self {
+        Self { whole, per_key: if keyed { (whole / 2).max(1) } else { whole } }
+    }
+}

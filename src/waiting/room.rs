@@ -1,0 +1,220 @@
+//! [`Room`]: who waits for the permits of one key of a rate, in the order they came.
+//!
+//! Nobody in it has charged anything. The first charges when he is *due*, the instant from which his charge
+//! fits, and goes; then the next is. What a newcomer would have to wait is foreseen by playing this
+//! through with the algorithm itself, so that a prediction cannot differ from what then happens.
+
+use std::{collections::BTreeMap, task::Waker};
+
+use crate::{
+    algorithm::{Machine, Step},
+    clock::Nanos,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    next: u64,
+    waiters: BTreeMap<u64, Waiter>,
+    /// When the first may charge.
+    due: Nanos,
+    /// By how much those who charged here came later than they were due, summed up. Those behind them
+    /// are later by as much, and not by their own fault.
+    late: u64,
+    foreseen: Foreseen,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    cost: u64,
+    waker: Option<Waker>,
+    /// When it will be due and the word it will write, as foreseen.
+    turn: (Nanos, u64),
+}
+
+/// What the turns were foreseen from, and how far they still hold.
+#[derive(Debug, Default)]
+struct Foreseen {
+    from: Option<(u64, Machine)>,
+    /// Turns of places before this one hold.
+    until: u64,
+}
+
+/// What is read of a key's permits: its word, and how to read it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) state: u64,
+    pub(super) machine: Machine,
+    /// Set aside by requests that ask another backend, until when nobody knows.
+    pub(super) held: u64,
+}
+
+impl Reading {
+    /// When a charge will fit that comes first, and what it will write; `None` where it never will.
+    fn turn(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Option<(Nanos, u64)> {
+        let decision = self.machine.decide(state, now, cost, held);
+        if decision.is_never() {
+            return None;
+        }
+        let mut turn = decision.retry_after().map_or(now, |wait| now + wait);
+        loop {
+            match self.machine.charge(state, turn, cost, 0) {
+                Step::To(state) => return Some((turn, state)),
+                // Holds alone were in the way, or the instant was rounded: it fits a little later.
+                Step::Denied => {
+                    let decision = self.machine.decide(state, turn, cost, 0);
+                    turn = turn + decision.retry_after()?;
+                }
+            }
+        }
+    }
+
+    /// When the charge of the first in a room will fit.
+    pub(super) fn due(&self, now: Nanos, cost: u64) -> Nanos {
+        self.turn(self.state, now, cost, self.held).map_or(NEVER, |(turn, _)| turn)
+    }
+}
+
+/// An instant that no wait reaches.
+pub(super) const NEVER: Nanos = Nanos::new(u64::MAX);
+
+impl Room {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.waiters.len() as u64
+    }
+
+    /// How late everybody was who came before; see [`late_since`](Self::late_since).
+    pub(super) fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// When a charge of `cost` would be made that comes now, behind all who wait, and what it would write.
+    pub(super) fn foresee(
+        &mut self,
+        reading: &Reading,
+        now: Nanos,
+        cost: u64,
+    ) -> Option<(Nanos, u64)> {
+        let (instant, state) = self.foresee_until(u64::MAX, reading, now)?;
+        let held = if self.is_empty() { reading.held } else { 0 };
+        reading.turn(state, instant, cost, held)
+    }
+
+    /// When the one at `place` will be due; `None` where somebody up to him never will.
+    pub(super) fn turn_of(&mut self, place: u64, reading: &Reading, now: Nanos) -> Option<Nanos> {
+        self.foresee_until(place + 1, reading, now).map(|(turn, _)| turn)
+    }
+
+    /// Plays through the turns of all places before `end`; gives the last instant and the word then.
+    fn foresee_until(&mut self, end: u64, reading: &Reading, now: Nanos) -> Option<(Nanos, u64)> {
+        let from = (reading.state, reading.machine);
+        let first = self.waiters.first_key_value();
+        // Who is late, or waits for another rule, moves all that was foreseen.
+        let is_late = first.is_some_and(|(_, first)| first.turn.0 < now.max(self.due));
+        if self.foreseen.from != Some(from) || is_late || reading.held > 0 {
+            self.foreseen = Foreseen { from: Some(from), until: 0 };
+        }
+        let until = self.foreseen.until;
+        let known = self.waiters.range(..until.min(end)).next_back();
+        let (mut instant, mut state) = match known {
+            Some((_, waiter)) => waiter.turn,
+            None => (now.max(if first.is_some() { self.due } else { now }), reading.state),
+        };
+        let mut held = if known.is_none() { reading.held } else { 0 };
+        for (place, waiter) in self.waiters.range_mut(until.min(end)..end) {
+            (instant, state) = reading.turn(state, instant, waiter.cost, held)?;
+            held = 0;
+            waiter.turn = (instant, state);
+            self.foreseen.until = place + 1;
+        }
+        Some((instant, state))
+    }
+
+    /// Takes a place at the end, with the turn that was foreseen.
+    pub(super) fn join(&mut self, cost: u64, turn: (Nanos, u64)) -> u64 {
+        if self.waiters.is_empty() {
+            self.due = turn.0;
+        }
+        let place = self.next;
+        self.next += 1;
+        self.waiters.insert(place, Waiter { cost, waker: None, turn });
+        self.foreseen.until = self.next;
+        place
+    }
+
+    pub(super) fn is_first(&self, place: u64) -> bool {
+        self.waiters.first_key_value().is_some_and(|(first, _)| *first == place)
+    }
+
+    pub(super) fn due(&self) -> Nanos {
+        self.due
+    }
+
+    /// The first may not charge before this, for what is not this room's matter.
+    pub(super) fn postpone(&mut self, until: Nanos) {
+        self.due = until;
+    }
+
+    pub(super) fn set_waker(&mut self, place: u64, waker: &Waker) {
+        if let Some(waiter) = self.waiters.get_mut(&place)
+            && !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker))
+        {
+            waiter.waker = Some(waker.clone());
+        }
+    }
+
+    /// By how much others have been late since the room was `late`.
+    pub(super) fn late_since(&self, late: u64) -> u64 {
+        self.late - late
+    }
+
+    /// By how much the first is late now.
+    pub(super) fn overdue(&self, now: Nanos) -> u64 {
+        now.since(self.due).get()
+    }
+
+    /// The first has charged and goes.
+    pub(super) fn depart(&mut self, reading: &Reading, now: Nanos) -> Option<Waker> {
+        let (_, gone) = self.waiters.pop_first()?;
+        self.late = self.late.saturating_add(self.overdue(now));
+        if gone.turn.1 == reading.state && gone.turn.0 == now {
+            // As foreseen, so what was foreseen for the others holds.
+            self.foreseen.from = Some((reading.state, reading.machine));
+        }
+        self.advance(reading, now)
+    }
+
+    /// One leaves without having charged; whom to wake.
+    pub(super) fn leave(&mut self, place: u64, reading: &Reading, now: Nanos) -> Option<Waker> {
+        let was_first = self.is_first(place);
+        self.waiters.remove(&place)?;
+        self.foreseen.until = self.foreseen.until.min(place);
+        if !was_first {
+            return None;
+        }
+        self.late = self.late.saturating_add(self.overdue(now));
+        self.advance(reading, now)
+    }
+
+    /// There is a new first.
+    fn advance(&mut self, reading: &Reading, now: Nanos) -> Option<Waker> {
+        let (_, first) = self.waiters.first_key_value()?;
+        self.due = reading.due(now, first.cost);
+        self.wake_first()
+    }
+
+    fn wake_first(&mut self) -> Option<Waker> {
+        self.waiters.first_entry()?.get_mut().waker.take()
+    }
+
+    /// The quota has changed, or the key was reset: all are to look again.
+    pub(super) fn renew(&mut self, reading: &Reading, now: Nanos, woken: &mut Vec<Waker>) {
+        let Some((_, first)) = self.waiters.first_key_value() else { return };
+        self.due = reading.due(now, first.cost);
+        self.foreseen = Foreseen::default();
+        woken.extend(self.waiters.values_mut().filter_map(|waiter| waiter.waker.take()));
+    }
+}
