@@ -128,9 +128,9 @@ impl<S, B: AnyBody> Late<S, B> {
             let verdict = match &mut self.stage {
                 Stage::Verdict(later) => {
                     let outcome = ready!(later.outcome.as_mut().poll(cx));
-                    let (unmatched, pursuit) = (later.unmatched, later.pursuit.take());
+                    let Later { unmatched, reached, .. } = *later;
                     let Some(head) = self.request.head() else { return Poll::Pending };
-                    self.core.judge_late(&head, outcome, unmatched, pursuit)
+                    self.core.judge_late(&head, outcome, unmatched, reached)
                 }
                 Stage::Degrading(degrade) => {
                     let response = ready!(degrade.answer.as_mut().poll(cx));

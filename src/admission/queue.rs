@@ -193,7 +193,8 @@ impl Queue {
 
     async fn wait(&mut self) -> Outcome {
         let core = Arc::clone(&self.asking.core);
-        let mut asked_again = 0;
+        // It has been asked once already where that is what it waits for.
+        let mut asks = ASK_AGAIN + u32::from(!matches!(self.place, Place::Elsewhere(..)));
         loop {
             let Ok(in_hand) = self.turn().await else { return self.give_up() };
             let Ok(lent) = self.lend(in_hand).await else { return self.give_up() };
@@ -213,12 +214,12 @@ impl Queue {
                     Err(denied) => denied,
                 }
             } else {
+                asks -= 1;
                 match self.ask(lent, now).await {
-                    Outcome::Denied(denied) if asked_again < ASK_AGAIN => denied,
+                    Outcome::Denied(denied) if asks > 0 => denied,
                     outcome => return outcome,
                 }
             };
-            asked_again += u32::from(!self.asking.calls.is_empty());
             if let Err(denied) = self.move_on(denied, core.time.now()) {
                 return Outcome::Denied(denied);
             }

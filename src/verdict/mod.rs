@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub use self::decisions::Decisions;
 pub(crate) use self::{
     escort::{End, Escort},
-    pursuit::{Degradation, Degrade, Pursuit},
+    pursuit::{Degradation, Degrade, Reached},
     refusal::Refused,
 };
 use crate::{
@@ -58,8 +58,8 @@ pub(crate) enum Pass {
 pub(crate) struct Later {
     pub(crate) outcome: BoxFuture<'static, Outcome>,
     pub(crate) unmatched: Unmatched,
-    /// How far a chain has been gone along that lets the request wait.
-    pub(crate) pursuit: Option<Box<Pursuit>>,
+    /// How far along which chain it has come, where that lets it wait.
+    pub(crate) reached: Option<Reached>,
 }
 
 /// Whether a rule wants the route and no route matched, in a layer that still looks for faults.
@@ -102,7 +102,7 @@ impl Core {
             match self.decide_all(head, now) {
                 Decided::Now(outcome) => outcome,
                 Decided::Later(outcome) => {
-                    let later = Later { outcome, unmatched, pursuit: None };
+                    let later = Later { outcome, unmatched, reached: None };
                     return Some(Judged::Now(Verdict::Later(later)));
                 }
             }
@@ -121,9 +121,9 @@ impl Core {
         head: &Head<'_>,
         outcome: Outcome,
         unmatched: Unmatched,
-        pursuit: Option<Box<Pursuit>>,
+        reached: Option<Reached>,
     ) -> Verdict {
-        self.conclude(head, outcome, self.time.now(), unmatched, pursuit)
+        self.conclude(head, outcome, self.time.now(), unmatched, reached)
     }
 
     /// Whether more than the verdict of limits in this process is wanted.
@@ -144,13 +144,13 @@ impl Core {
         outcome: Outcome,
         now: Nanos,
         unmatched: Unmatched,
-        pursuit: Option<Box<Pursuit>>,
+        reached: Option<Reached>,
     ) -> Verdict {
         match outcome {
             Outcome::Admitted(admission) => {
                 Verdict::Pass(self.pass(head, admission, now, unmatched))
             }
-            refusal => self.refuse_or_pursue(head, refusal, now, unmatched, pursuit),
+            refusal => self.refuse_or_pursue(head, refusal, now, unmatched, reached),
         }
     }
 

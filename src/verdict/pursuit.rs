@@ -15,12 +15,18 @@ use crate::{
     rejection::{Declined, Degrading, Step},
 };
 
-/// How far a request has come along a chain, and why it is on it.
-pub(crate) struct Pursuit {
-    /// Whose chain it is.
+/// How far along which chain a request has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reached {
+    /// The limit whose chain it is.
     number: u16,
     /// The next step.
     step: usize,
+}
+
+/// A request on its way along a chain, and why it is on it.
+pub(crate) struct Pursuit {
+    reached: Reached,
     denied: Denied,
     failed: Option<(u16, BackendError)>,
     unmatched: Unmatched,
@@ -58,7 +64,7 @@ impl Core {
         refusal: Outcome,
         now: Nanos,
         unmatched: Unmatched,
-        pursuit: Option<Box<Pursuit>>,
+        reached: Option<Reached>,
     ) -> Verdict {
         let (denied, failed) = match refusal {
             Outcome::Denied(denied) => (denied, None),
@@ -69,21 +75,18 @@ impl Core {
             // Handled where a request passes.
             Outcome::Admitted(_) => return Verdict::Pass(super::Pass::Plain),
         };
-        let pursuit = match pursuit {
-            Some(pursuit) => Box::new(Pursuit { denied, failed, ..*pursuit }),
-            None => {
-                let number =
-                    failed.as_ref().map_or_else(|| self.acting(&denied), |(rule, _)| *rule);
-                let steps = self.plan.refuser(number).policy.steps();
-                // What no waiting helps is refused at once.
-                let is_never =
-                    denied.iter().any(|denial| denial.decision.is_some_and(|d| d.is_never()));
-                if steps.is_empty() || is_never {
-                    return Verdict::Refuse(self.denied(head, number, &denied, failed.as_ref()));
-                }
-                Box::new(Pursuit { number, step: 0, denied, failed, unmatched })
-            }
-        };
+        let reached = reached.unwrap_or_else(|| {
+            let failed = failed.as_ref().map(|(rule, _)| *rule);
+            Reached { number: failed.unwrap_or_else(|| self.acting(&denied)), step: 0 }
+        });
+        let Reached { number, step } = reached;
+        let ends = self.plan.refuser(number).policy.steps().len() <= step;
+        // What no waiting helps is refused at once, whatever the chain.
+        let is_never = denied.iter().any(|denial| denial.decision.is_some_and(|d| d.is_never()));
+        if ends || is_never {
+            return Verdict::Refuse(self.denied(head, number, &denied, failed.as_ref()));
+        }
+        let pursuit = Box::new(Pursuit { reached, denied, failed, unmatched });
         self.pursue(head, pursuit, now)
     }
 
@@ -96,9 +99,9 @@ impl Core {
 
     /// Goes along the chain from its next step.
     fn pursue(self: &Arc<Self>, head: &Head<'_>, mut pursuit: Box<Pursuit>, now: Nanos) -> Verdict {
-        let steps = self.plan.refuser(pursuit.number).policy.steps();
-        while let Some(step) = steps.get(pursuit.step) {
-            pursuit.step += 1;
+        let steps = self.plan.refuser(pursuit.reached.number).policy.steps();
+        while let Some(step) = steps.get(pursuit.reached.step) {
+            pursuit.reached.step += 1;
             match step {
                 // There is nothing to wait for where a backend has failed.
                 Step::Queue { .. } if pursuit.failed.is_some() => {}
@@ -116,7 +119,7 @@ impl Core {
                             return Verdict::Later(Later {
                                 outcome: Box::pin(queue.run()),
                                 unmatched: pursuit.unmatched,
-                                pursuit: Some(pursuit),
+                                reached: Some(pursuit.reached),
                             });
                         }
                         Err(denied) => pursuit.denied = denied,
@@ -134,8 +137,8 @@ impl Core {
                 }
             }
         }
-        let Pursuit { number, denied, failed, .. } = *pursuit;
-        Verdict::Refuse(self.denied(head, number, &denied, failed.as_ref()))
+        let Pursuit { reached, denied, failed, .. } = *pursuit;
+        Verdict::Refuse(self.denied(head, reached.number, &denied, failed.as_ref()))
     }
 
     /// A degrade handler has answered, or declined.

@@ -91,46 +91,58 @@ impl Room {
         self.late
     }
 
-    /// When a charge of `cost` would be made that comes now, behind all who wait, and what it would write.
+    /// When a charge of `cost` would be made that comes now, behind all who wait, and what it would write;
+    /// `None` where it never fits.
     pub(super) fn foresee(
         &mut self,
         reading: &Reading,
         now: Nanos,
         cost: u64,
     ) -> Option<(Nanos, u64)> {
-        let (instant, state) = self.foresee_until(u64::MAX, reading, now)?;
+        let (instant, state) = self.foresee_until(u64::MAX, reading, now);
         let held = if self.is_empty() { reading.held } else { 0 };
         reading.turn(state, instant, cost, held)
     }
 
-    /// When the one at `place` will be due; `None` where somebody up to him never will.
+    /// When the one at `place` will be due; `None` where he never will.
     pub(super) fn turn_of(&mut self, place: u64, reading: &Reading, now: Nanos) -> Option<Nanos> {
-        self.foresee_until(place + 1, reading, now).map(|(turn, _)| turn)
+        self.foresee_until(place + 1, reading, now);
+        let turn = self.waiters.get(&place)?.turn.0;
+        (turn != NEVER).then_some(turn)
     }
 
     /// Plays through the turns of all places before `end`; gives the last instant and the word then.
-    fn foresee_until(&mut self, end: u64, reading: &Reading, now: Nanos) -> Option<(Nanos, u64)> {
+    fn foresee_until(&mut self, end: u64, reading: &Reading, now: Nanos) -> (Nanos, u64) {
         let from = (reading.state, reading.machine);
         let first = self.waiters.first_key_value();
-        // Who is late, or waits for another rule, moves all that was foreseen.
-        let is_late = first.is_some_and(|(_, first)| first.turn.0 < now.max(self.due));
-        if self.foreseen.from != Some(from) || is_late || reading.held > 0 {
+        // Nobody knows how long the first waits for a permit in flight; he may go at any time.
+        let start = match first {
+            Some(_) if self.due != NEVER => now.max(self.due),
+            _ => now,
+        };
+        // Who is late, or waits for another limit, moves all that was foreseen.
+        let has_moved = first.is_some_and(|(_, first)| first.turn.0 < start);
+        if self.foreseen.from != Some(from) || has_moved || reading.held > 0 {
             self.foreseen = Foreseen { from: Some(from), until: 0 };
         }
-        let until = self.foreseen.until;
-        let known = self.waiters.range(..until.min(end)).next_back();
-        let (mut instant, mut state) = match known {
-            Some((_, waiter)) => waiter.turn,
-            None => (now.max(if first.is_some() { self.due } else { now }), reading.state),
-        };
+        let until = self.foreseen.until.min(end);
+        let known = self.waiters.range(..until).rev().map(|(_, waiter)| waiter.turn);
+        let known = known.into_iter().find(|turn| turn.0 != NEVER);
         let mut held = if known.is_none() { reading.held } else { 0 };
-        for (place, waiter) in self.waiters.range_mut(until.min(end)..end) {
-            (instant, state) = reading.turn(state, instant, waiter.cost, held)?;
-            held = 0;
-            waiter.turn = (instant, state);
+        let (mut instant, mut state) = known.unwrap_or((start, reading.state));
+        for (place, waiter) in self.waiters.range_mut(until..end) {
+            // Who never fits any more goes without a charge.
+            waiter.turn = match reading.turn(state, instant, waiter.cost, held) {
+                Some(turn) => {
+                    (instant, state) = turn;
+                    held = 0;
+                    turn
+                }
+                None => (NEVER, state),
+            };
             self.foreseen.until = place + 1;
         }
-        Some((instant, state))
+        (instant, state)
     }
 
     /// Takes a place at the end, with the turn that was foreseen.
