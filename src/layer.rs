@@ -332,6 +332,7 @@ impl fmt::Debug for RateLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
             .field("rules", &self.core.plan.rules)
+            .field("in_flight", &self.core.plan.slots)
             .finish_non_exhaustive()
     }
 }
@@ -340,6 +341,7 @@ impl fmt::Debug for KeepBodyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeepBodyLayer")
             .field("rules", &self.core.plan.rules)
+            .field("in_flight", &self.core.plan.slots)
             .finish_non_exhaustive()
     }
 }
@@ -348,6 +350,7 @@ impl fmt::Debug for RateLimitLayerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayerBuilder")
             .field("rules", &self.rules)
+            .field("in_flight", &self.in_flight)
             .field("rejection", &self.policy)
             .finish_non_exhaustive()
     }

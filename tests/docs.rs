@@ -11,7 +11,7 @@ use axum::{
 };
 use tower::ServiceExt;
 use tower_sluice::{
-    FixedWindow, ManualClock, RateLimitLayer, Rejection, Rule, TokenBucket, event::Fault,
+    FixedWindow, InFlight, ManualClock, RateLimitLayer, Rejection, Rule, TokenBucket, event::Fault,
 };
 
 fn root() -> &'static Path {
@@ -276,12 +276,15 @@ async fn a_handler_refuses_as_a_layer_does() {
 }
 
 #[test]
-fn layers_show_the_names_of_their_rules() {
+fn layers_show_the_names_of_their_limits() {
     let layer = RateLimitLayer::builder()
         .rule(Rule::new("orders", TokenBucket::per_second(5)))
         .rule(Rule::new("all", TokenBucket::per_second(5)))
+        .in_flight(InFlight::new("database", 64))
         .build()
         .unwrap();
-    assert_eq!(format!("{layer:?}"), "RateLimitLayer { rules: [\"orders\", \"all\"], .. }");
-    assert_eq!(format!("{:?}", layer.handle()), "Handle { rules: [\"orders\", \"all\"], .. }");
+    let limits = "rules: [\"orders\", \"all\"], in_flight: [\"database\"], ..";
+    assert_eq!(format!("{layer:?}"), format!("RateLimitLayer {{ {limits} }}"));
+    assert_eq!(format!("{:?}", layer.handle()), format!("Handle {{ {limits} }}"));
+    assert_eq!(format!("{:?}", layer.keep_body()), format!("KeepBodyLayer {{ {limits} }}"));
 }
