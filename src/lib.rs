@@ -2,11 +2,16 @@
 //! handler, whether the service can afford it, and gives a decent answer to what it cannot afford.
 //!
 //! ```no_run
-//! use axum::{Router, routing::post};
-//! use std::net::SocketAddr;
-//! use tower_sluice::{Missing, RateLimitLayer, Rule, TokenBucket, key};
+//! use axum::{Router, routing::{get, post}};
+//! use std::{net::SocketAddr, time::Duration};
+//! use tower_sluice::{
+//!     InFlight, LeakyBucket, Missing, RateLimitLayer, RejectionPolicy, Rule, TokenBucket, key,
+//! };
 //!
 //! # async fn create_order() {}
+//! # async fn feed() {}
+//! # async fn hot_list() {}
+//! # async fn submit() {}
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 //! // Writes: 500/s in all, 10/s per user, and ten times that per address,
 //! // which may be a whole office. What does not fit gets a 429 with Retry-After.
@@ -18,7 +23,22 @@
 //!         .key(key::client_ip().relaxed(10)))
 //!     .build()?;
 //!
-//! let app = Router::new().route("/orders", post(create_order).layer(writes));
+//! // Reads wait on a database: at most 64 in flight; when full, a cached list is better than an error.
+//! let reads = RateLimitLayer::builder()
+//!     .in_flight(InFlight::new("feed", 64))
+//!     .rejection(RejectionPolicy::degrade(hot_list)) // any axum handler
+//!     .build()?;
+//!
+//! // Jobs feed a partner that takes 20/s and no more: 50 ms apart, up to 150 ms of waiting, 100 at most.
+//! let jobs = RateLimitLayer::builder()
+//!     .rule(Rule::new("partner", LeakyBucket::per_second(20)))
+//!     .rejection(RejectionPolicy::queue(Duration::from_millis(150), 100))
+//!     .build()?;
+//!
+//! let app = Router::new()
+//!     .route("/orders", post(create_order).layer(writes))
+//!     .route("/feed", get(feed).layer(reads))
+//!     .route("/jobs", post(submit).layer(jobs));
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
 //! axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
 //! # Ok(()) }
@@ -43,7 +63,9 @@
 //! | only some requests | [`Rule::when`], [`matcher`]; all but some: [`RateLimitLayerBuilder::exempt`] |
 //! | pace: no two closer than so much | [`LeakyBucket`] |
 //! | how much work a request is | [`Rule::cost`], [`Rule::cost_fn`] |
-//! | one quota over several layers, jobs, clients | [`Rule::on`], [`limiter`] |
+//! | how many are under way at once | [`InFlight`] |
+//! | an even pace | [`LeakyBucket`], with a [queue](RejectionPolicy::queue) |
+//! | one quota over several layers, jobs, clients | [`Rule::on`], [`limiter`], a clone of an [`InFlight`] |
 //! | one quota over several processes | a [`Backend`] of your own |
 //!
 //! # The parts
@@ -52,9 +74,11 @@
 //!   and the services it makes share one count.
 //! - A [`Rule`] is an [`algorithm`] with a quota, counted per [`key`], for the requests that a
 //!   [`matcher`] picks, at a [cost](Cost).
+//! - An [`InFlight`] limits what is admitted and not finished; its permit is lent, to the end of the response body.
 //! - A request is charged by all rules of a layer that apply, or by none. Two layers are two: what the
 //!   outer one has charged stays spent when the inner one refuses. Rules that belong together go into one.
-//! - A refusal is a response, never an error: see [`RejectionPolicy`].
+//! - What does not fit is refused, waits, or is answered otherwise: see [`RejectionPolicy`]. A refusal is a
+//!   response, never an error.
 //! - A [`Handle`] looks at the counts and changes limits while the layer serves.
 //! - A [`Limiter`](limiter) limits what is no HTTP request: outgoing calls, jobs, consumers.
 //! - Counting is done in this process, or by a [`Backend`] of your own.
@@ -83,6 +107,7 @@
 //! | --- | --- | --- |
 //! | a spent quota | 429, or [`Rule::status`] | the longest wait of all rules that refuse, in whole seconds, rounded up, at least 1 |
 //! | a cost above the limit | the same, reason `never` | none: waiting does not help |
+//! | as many in flight as may be | 503, or [`InFlight::status`] | 1, or [`InFlight::retry_after`], spread |
 //! | a missing key, [`Missing::Refuse`] | the status it names | none |
 //! | a backend that cannot answer | 503 | 1, spread |
 //!
