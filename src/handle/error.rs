@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 use crate::{BackendError, ConfigError};
 
-/// Why a [`Handle`] could not do what it was asked.
+/// Why a [`Handle`](crate::Handle) could not do what it was asked.
 ///
 /// An admin route gives each its status:
 ///

@@ -12,7 +12,7 @@ use crate::{
     request::key::KeyBy,
 };
 
-/// A key as a [`Handle`] is told of it.
+/// A key as a [`Handle`](crate::Handle) is told of it.
 ///
 /// A plain value is the key of a rule with one. Where `and` combined keys, name the [`parts`](Self::parts);
 /// where `or` did, say which [`alternative`](Self::alternative); a client's address is told by

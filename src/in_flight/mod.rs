@@ -1,7 +1,7 @@
-//! What is in flight: permits that are lent, not spent.
-//!
-//! [`Slots`] is the state of one [`InFlight`](crate::InFlight): a `gate` for all together, `keyed` counts
-//! where there are keys, each with a `line` of those who wait. A [`Permit`] is given back by its drop.
+//! What is in flight: permits that are lent, not spent. The limit is [`InFlight`](crate::InFlight).
+
+// `Slots` is the state of one limit: a `gate` for all together, `keyed` counts where there are keys, each with a
+// `line` of those who wait. A `permit` is given back by its drop.
 
 mod gate;
 mod keyed;
