@@ -173,5 +173,8 @@ pub(super) fn check_in_flight(
     if limit.retry_after.is_zero() {
         return Err(ConfigError::new("retry_after", "0s", "must be above zero"));
     }
-    check_time(limit.slots.set_time(defaults.time.clone()), defaults)
+    for time in limit.own_clock().into_iter().chain([limit.slots.set_time(defaults.time.clone())]) {
+        check_time(time, defaults)?;
+    }
+    Ok(())
 }

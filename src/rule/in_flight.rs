@@ -158,10 +158,12 @@ impl InFlight {
     }
 
     /// Sets the clock that [`acquire`](Self::acquire) waits by and observers are told times of. It is one for
-    /// all clones; a layer with another clock is refused. Default: that of the first layer, or without one
+    /// all clones: the first that is set, or used, stays, and a layer with another is refused. Default: that of the first layer, or without one
     /// [`FastClock`](crate::clock::FastClock).
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(self.slots.set_time(Time::of(clock)).clone());
+        let time = Time::of(clock);
+        self.slots.set_time(time.clone());
+        self.clock = Some(time);
         self
     }
 
@@ -193,7 +195,7 @@ impl InFlight {
         self
     }
 
-    /// The clock, where it was set here.
+    /// The clock that was set here, else the one that is in force already.
     pub(crate) fn own_clock(&self) -> Option<&Time> {
         self.clock.as_ref().or_else(|| self.slots.known_time())
     }

@@ -6,8 +6,8 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
-    Backend, BackendError, ConfigError, Decision, FixedWindow, HandleError, Limiter, ManualClock,
-    Missing, Quota, RateLimitLayer, Rule, TokenBucket,
+    Backend, BackendError, ConfigError, Decision, FixedWindow, HandleError, InFlight, Limiter,
+    ManualClock, Missing, Quota, RateLimitLayer, Rule, TokenBucket,
     backend::{Answer, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdicts},
     clock::{BoxFuture, Clock, Nanos, StdClock},
     key, matcher,
@@ -262,4 +262,16 @@ async fn a_layer_without_a_clock_takes_that_of_the_limiter_its_rule_shares() {
     let [manual, own] = limiters;
     let error = error_of([Rule::on(manual), Rule::on(own)]);
     assert_names(&error, "own", "clock", "ManualClock");
+}
+
+/// The first clock of an in-flight limit stays, so that a second is an error and not another time.
+#[test]
+fn in_flight_limits_have_one_clock() {
+    let (one, other) = (ManualClock::new(), ManualClock::new());
+    let limit = InFlight::new("feed", 2).clock(one.clone());
+    let build = |limit: InFlight| RateLimitLayer::builder().in_flight(limit).build();
+    assert!(build(limit.clone()).is_ok());
+    assert!(build(limit.clone().clock(one)).is_ok());
+    let error = build(limit.clock(other)).unwrap_err();
+    assert_eq!((error.rule(), error.field()), (Some("feed"), "clock"));
 }
