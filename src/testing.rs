@@ -47,7 +47,7 @@ use crate::{
     backend::{Answer, Backend, Charge, LimiterId, LimiterSpec, Receipt, Verdict, Verdicts},
     clock::{Clock, Nanos},
     decision::RuleDecision,
-    event::{Admitted, Fault, Finished, Outcome, Reason, Rejected, SetupFault},
+    event::{Admitted, Fault, Finished, Left, Outcome, Reason, Rejected, SetupFault},
 };
 
 /// A backend that gives the decisions it was told to give, and remembers what it was asked.
@@ -435,6 +435,8 @@ pub enum Event {
         decisions: Vec<RuleDecision>,
         /// Whether no rule applied because the request was exempt.
         exempt: bool,
+        /// How long it waited, where it did.
+        waited: Option<Duration>,
     },
     /// See [`Observer::fault`].
     #[non_exhaustive]
@@ -452,6 +454,14 @@ pub enum Event {
         /// How it ended.
         outcome: Outcome,
     },
+    /// See [`Observer::left`].
+    #[non_exhaustive]
+    Left {
+        /// What it waited for.
+        limit: String,
+        /// For how long.
+        waited: Duration,
+    },
     /// See [`Observer::rejected`].
     #[non_exhaustive]
     Rejected {
@@ -463,6 +473,8 @@ pub enum Event {
         rules: Vec<RuleDecision>,
         /// What kind of failure the backend had.
         error: Option<BackendErrorKind>,
+        /// Whether a degrade handler has answered.
+        degraded: bool,
     },
 }
 
@@ -505,6 +517,7 @@ impl Observer for Recorder {
         self.push(Event::Admitted {
             decisions: admitted.decisions().to_vec(),
             exempt: admitted.is_exempt(),
+            waited: admitted.waited(),
         });
     }
 
@@ -514,11 +527,16 @@ impl Observer for Recorder {
             status: rejected.status(),
             rules: rejected.rules().to_vec(),
             error: rejected.error().map(BackendError::kind),
+            degraded: rejected.is_degraded(),
         });
     }
 
     fn finished(&self, finished: &Finished) {
         self.push(Event::Finished { elapsed: finished.elapsed(), outcome: finished.outcome() });
+    }
+
+    fn left(&self, left: &Left<'_>) {
+        self.push(Event::Left { limit: left.limit().to_owned(), waited: left.waited() });
     }
 
     fn fault(&self, fault: &SetupFault) {
