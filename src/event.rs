@@ -94,8 +94,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = finished;
     }
 
-    /// A request that waited, in a queue or for a degrade handler's answer, has left before it was admitted or
-    /// answered, by a disconnect say. Nothing else is told of it.
+    /// A request that waited, in a queue or for the answer of a backend or degrade handler, has left before it
+    /// was admitted or answered, by a disconnect say. Nothing else is told of it.
     fn left(&self, left: &Left<'_>) {
         let _ = left;
     }
@@ -259,7 +259,7 @@ pub struct Left<'a> {
 }
 
 impl<'a> Left<'a> {
-    /// The name of the rule or in-flight limit it waited for, or whose degrade handler.
+    /// The name of the rule or in-flight limit it waited for, or whose backend or degrade handler.
     #[must_use]
     pub fn limit(&self) -> &'a str {
         self.limit
