@@ -94,8 +94,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = finished;
     }
 
-    /// A request that waited has left, by a disconnect say, before it was admitted or refused. Nothing else is
-    /// told of it.
+    /// A request that waited, in a queue or for the answer of a backend or degrade handler, has left before it
+    /// was admitted or answered, by a disconnect say. Nothing else is told of it.
     fn left(&self, left: &Left<'_>) {
         let _ = left;
     }
@@ -259,7 +259,7 @@ pub struct Left<'a> {
 }
 
 impl<'a> Left<'a> {
-    /// The name of the rule or in-flight limit it waited for.
+    /// The name of the rule or in-flight limit it waited for, or whose backend or degrade handler.
     #[must_use]
     pub fn limit(&self) -> &'a str {
         self.limit
@@ -403,7 +403,7 @@ pub enum Outcome {
 /// | [SL-TWICE](Self::Twice) | a request passed one built layer twice, and pays twice | the layer is on the router and on a route: remove one | paying twice is meant |
 /// | [SL-CLOCK](Self::Clock) | a timer rings and the limiter's clock stands still: who waits is refused | tokio's time is paused, and the limiter reads another clock: `.clock(TokioClock)` | never |
 /// | [SL-KEYS](Self::Keys) | more live keys than the rule keeps: newcomers share buckets | `max_keys` is too small, or somebody invents keys | it was an attack, and is over |
-/// | [SL-LEAKY](Self::Leaky) | a leaky bucket with nothing to wait in: ordinary bursts are refused | the rule's policy does not queue: `RejectionPolicy::queue(..)`, or `TokenBucket` | callers keep the interval themselves, as `Retry-After` tells them |
+/// | [SL-LEAKY](Self::Leaky) | a leaky bucket with nothing to wait in: ordinary bursts are refused | the rule's policy does not queue: [`RejectionPolicy::queue`](crate::RejectionPolicy::queue), or `TokenBucket` | callers keep the interval themselves, as `Retry-After` tells them |
 ///
 /// [`silence`](crate::RateLimitLayerBuilder::silence) turns one off for a layer:
 ///
@@ -437,8 +437,8 @@ pub enum Fault {
     ///
     /// The rule's policy cannot queue, so every request that comes less than an interval after the last is
     /// refused, and callers send bursts: a page with its images, a retry. Let them wait with
-    /// `RejectionPolicy::queue(..)`, or count with a [`TokenBucket`](crate::TokenBucket), whose burst they
-    /// may spend at once. Told with the first such rule.
+    /// [`RejectionPolicy::queue`](crate::RejectionPolicy::queue), or count with a
+    /// [`TokenBucket`](crate::TokenBucket), whose burst they may spend at once. Told with the first such rule.
     Leaky,
     /// SL-NOKEY: none of the first 1,000 requests that the rule applied to had its key.
     ///

@@ -6,13 +6,19 @@
 use std::{
     convert::Infallible,
     fmt,
+    future::{Future, poll_fn},
     sync::{Arc, Mutex},
+    task::Poll,
+    time::Duration,
 };
 
 use axum::body::Body;
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sluice::{ManualClock, RateLimitLayer, Rule, TokenBucket, event::Fault, key};
+use tower_sluice::{
+    InFlight, ManualClock, RateLimitLayer, RejectionPolicy, Rule, TokenBucket, clock::StdClock,
+    event::Fault, key,
+};
 use tracing::{Level, Subscriber, field, span};
 
 /// One event: level, target, and its fields in order.
@@ -55,6 +61,45 @@ impl Subscriber for Log {
     fn exit(&self, _: &span::Id) {}
 }
 
+/// Waits that end without an admission. Only those are told of whose timer is another clock's: each by a limiter
+/// or in-flight limit, which has nobody else to tell; once by a layer.
+async fn wait_in_vain() {
+    let minute = Duration::from_secs(60);
+    let slow = TokenBucket::new(1, Duration::from_secs(10));
+    let partner = slow.limiter().name("partner").clock(StdClock).build().unwrap();
+    for allowed in [true, false, false] {
+        assert_eq!(partner.acquire(minute).await.is_allowed(), allowed);
+    }
+    let calls = InFlight::new("calls", 1).clock(StdClock);
+    let held = calls.acquire(minute).await;
+    assert!(held.is_some() && calls.acquire(minute).await.is_none());
+
+    let builder = || {
+        let builder = RateLimitLayer::builder().rule(Rule::new("slow", slow));
+        builder.rejection(RejectionPolicy::queue(minute, 10))
+    };
+    let ask = |layer: &RateLimitLayer| {
+        let inner = service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::empty()))
+        });
+        layer.layer(inner).oneshot(Request::get("/a").body(Body::empty()).unwrap())
+    };
+    let wrong = builder().clock(StdClock).build().unwrap();
+    for status in [200, 429, 429] {
+        assert_eq!(ask(&wrong).await.unwrap().status(), status);
+    }
+    // Nothing is told of those who leave, or for whom it would be too long.
+    let right = builder().clock(ManualClock::new()).build().unwrap();
+    let mut requests: Vec<_> = (0..8).map(|_| Box::pin(ask(&right))).collect();
+    let mut pending = 0;
+    for request in &mut requests {
+        let polled = poll_fn(|cx| Poll::Ready(request.as_mut().poll(cx))).await;
+        pending += usize::from(polled.is_pending());
+    }
+    assert_eq!(pending, 6, "of eight one passes, and one has no place within a minute");
+    drop(requests);
+}
+
 #[test]
 fn faults_are_tracing_warnings() {
     let log = Log::default();
@@ -84,6 +129,9 @@ fn faults_are_tracing_warnings() {
             })));
             twice.oneshot(Request::get("/a").body(Body::empty()).unwrap()).await.unwrap();
         });
+        let mut paused = tokio::runtime::Builder::new_current_thread();
+        let paused = paused.enable_time().start_paused(true).build().unwrap();
+        paused.block_on(wait_in_vain());
     });
     let told = log.0.lock().unwrap().clone();
     let text = |fault: Fault, rule: Option<&str>| {
@@ -100,6 +148,10 @@ fn faults_are_tracing_warnings() {
         text(Fault::Peer, Some("user")),
         text(Fault::Keys, Some("user")),
         text(Fault::Twice, None),
+        text(Fault::Clock, Some("partner")),
+        text(Fault::Clock, Some("partner")),
+        text(Fault::Clock, Some("calls")),
+        text(Fault::Clock, None),
     ];
     assert_eq!(told.len(), expected.len(), "{told:?}");
     for ((level, target, fields), expected) in told.into_iter().zip(expected) {

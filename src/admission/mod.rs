@@ -19,7 +19,7 @@ use std::num::NonZeroU64;
 use http::StatusCode;
 use smallvec::SmallVec;
 
-pub(crate) use self::asking::Asking;
+pub(crate) use self::{asking::Asking, queue::Waits};
 use crate::{
     BackendError, Decision,
     backend::local::Seat,

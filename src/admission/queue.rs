@@ -64,7 +64,7 @@ impl Drop for Elsewhere {
 }
 
 /// Tells observers of one who leaves while he waits.
-pub(super) struct Waits {
+pub(crate) struct Waits {
     core: Arc<Core>,
     number: u16,
     since: Nanos,
@@ -79,7 +79,12 @@ impl Waits {
         Self { core: Arc::clone(core), number, since, is_over: false, _place: place }
     }
 
-    pub(super) fn is_over(&mut self) {
+    /// For one who waits for a degrade handler's answer.
+    pub(crate) fn for_answer(core: &Arc<Core>, number: u16, since: Nanos) -> Self {
+        Self::new(core, number, None, since)
+    }
+
+    pub(crate) fn is_over(&mut self) {
         self.is_over = true;
     }
 }

@@ -50,6 +50,10 @@ impl Call {
         }
     }
 
+    fn first_rule(&self) -> u16 {
+        self.items.first().map_or(0, |item| item.asked.rule)
+    }
+
     fn check(&self, now: Nanos, longest: impl Fn(u16) -> Duration) -> Answer<Verdicts> {
         let charges: SmallVec<[Charge<'_>; 8]> = self
             .items
@@ -135,17 +139,32 @@ impl Held {
         index: usize,
         answer: BoxFuture<'static, Result<Verdicts, BackendError>>,
     ) -> Outcome {
-        if let Some(refusal) = self.settle(index, answer.await) {
-            return refusal;
+        let first = self.calls[index].first_rule();
+        let mut waits = Waits::new(&self.core, first, None, self.core.time.now());
+        let refusal = self.answers(index, answer).await;
+        waits.is_over();
+        match refusal {
+            Some(refusal) => refusal,
+            None => self.depart().await,
         }
+    }
+
+    /// The answers of this call and of those after it; an outcome where a backend refuses.
+    async fn answers(
+        &mut self,
+        index: usize,
+        answer: BoxFuture<'static, Result<Verdicts, BackendError>>,
+    ) -> Option<Outcome> {
+        let mut refusal = self.settle(index, answer.await);
         for next in index + 1..self.calls.len() {
+            if refusal.is_some() {
+                break;
+            }
             let core = Arc::clone(&self.core);
             let answer = self.calls[next].check(core.time.now(), |rule| core.first_wait(rule));
-            if let Some(refusal) = self.settle(next, answer.resolve().await) {
-                return refusal;
-            }
+            refusal = self.settle(next, answer.resolve().await);
         }
-        self.depart().await
+        refusal
     }
 
     /// Asks for one who waits, until then at the longest; an outcome where a backend refuses.
@@ -164,7 +183,7 @@ impl Held {
     /// Takes a backend's answer; an outcome where it refuses.
     fn settle(&mut self, index: usize, answer: Result<Verdicts, BackendError>) -> Option<Outcome> {
         let call = &mut self.calls[index];
-        let first = call.items.first().map_or(0, |item| item.asked.rule);
+        let first = call.first_rule();
         let verdicts = match answer {
             Ok(verdicts) => verdicts,
             Err(error) => return Some(Outcome::Failed(first, error)),

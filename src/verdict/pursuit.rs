@@ -8,7 +8,7 @@ use http::{Request, Response};
 use super::{Later, Refused, Unmatched, Verdict};
 use crate::{
     BackendError, Head, Rejection,
-    admission::{Denied, Outcome},
+    admission::{Denied, Outcome, Waits},
     clock::{BoxFuture, Nanos},
     core::Core,
     in_flight::Permit,
@@ -30,6 +30,8 @@ pub(crate) struct Pursuit {
     denied: Denied,
     failed: Option<(u16, BackendError)>,
     unmatched: Unmatched,
+    /// While a degrade handler works.
+    waits: Option<Waits>,
 }
 
 /// A request that a degrade handler is to answer.
@@ -86,7 +88,7 @@ impl Core {
         if ends || is_never {
             return Verdict::Refuse(self.denied(head, number, &denied, failed.as_ref()));
         }
-        let pursuit = Box::new(Pursuit { reached, denied, failed, unmatched });
+        let pursuit = Box::new(Pursuit { reached, denied, failed, unmatched, waits: None });
         self.pursue(head, pursuit, now)
     }
 
@@ -128,6 +130,7 @@ impl Core {
                 Step::Degrade(degrading) => {
                     let Some(permit) = degrading.slots.try_take(None) else { continue };
                     let cause = self.cause(&pursuit.denied, pursuit.failed.as_ref());
+                    pursuit.waits = Some(Waits::for_answer(self, pursuit.reached.number, now));
                     return Verdict::Degrade(Box::new(Degradation {
                         permit,
                         degrading: degrading.clone(),
@@ -146,8 +149,11 @@ impl Core {
         self: &Arc<Self>,
         head: &Head<'_>,
         mut response: Response<Body>,
-        Rest { permit, rejection, pursuit }: Rest,
+        Rest { permit, rejection, mut pursuit }: Rest,
     ) -> Verdict {
+        if let Some(mut waits) = pursuit.waits.take() {
+            waits.is_over();
+        }
         if response.extensions().get::<Declined>().is_some() {
             drop(permit);
             return self.pursue(head, pursuit, self.time.now());

@@ -8,5 +8,11 @@ mod http_surface;
 mod keys;
 mod mechanics;
 mod memory;
+mod queue_counts;
+mod queue_ends;
+mod queueing;
 mod support;
 mod support_core;
+#[path = "../shared/tasks.rs"]
+mod tasks;
+mod waiting;

@@ -1,6 +1,7 @@
 //! Set-up faults: each raised once, with its rule where it concerns one, silenced where asked, and not
 //! raised in a right set-up.
 
+mod clocks;
 mod rarer;
 
 use std::{
@@ -17,8 +18,8 @@ use axum::{
 };
 use tower::{Layer, ServiceExt};
 use tower_sluice::{
-    FixedWindow, Handle, LeakyBucket, ManualClock, Missing, Observer, RateLimitLayer,
-    RateLimitLayerBuilder, Rule, TokenBucket,
+    Decline, FixedWindow, Handle, LeakyBucket, ManualClock, Missing, Observer, RateLimitLayer,
+    RateLimitLayerBuilder, RejectionPolicy, Rule, TokenBucket,
     event::{Fault, SetupFault},
     key, matcher,
 };
@@ -391,6 +392,29 @@ async fn sl_leaky_where_nothing_can_wait() {
     let silenced = Watched::silenced(leaky(), Fault::Leaky);
     send_many(&silenced.inside(), 5, |_| request("/a")).await;
     assert_eq!(silenced.raised(), []);
+
+    // There is something to wait in: the layer's queue, the rule's own, or one behind another step.
+    let wait = || RejectionPolicy::queue(Duration::from_secs(1), 10);
+    let layers = [
+        RateLimitLayer::builder().rule(leaky()).rejection(wait()),
+        RateLimitLayer::builder().rule(leaky().rejection(wait())),
+        RateLimitLayer::builder()
+            .rule(leaky().rejection(RejectionPolicy::degrade(async || Decline).or(wait()))),
+    ];
+    for layer in layers {
+        let right = Watched::new(layer);
+        assert_eq!(send(&right.inside(), request("/a")).await, 200);
+        let (app, clock) = (right.inside(), right.clock.clone());
+        let (waits, ()) = tokio::join!(send(&app, request("/a")), async {
+            clock.advance(Duration::from_millis(50));
+        });
+        assert_eq!((waits, right.raised()), (200, vec![]));
+    }
+    // The layer's queue is not this rule's, which has an answer of its own.
+    let layer = RateLimitLayer::builder().rejection(wait());
+    let wrong = Watched::new(layer.rule(leaky().rejection(RejectionPolicy::respond())));
+    assert_eq!(send(&wrong.inside(), request("/a")).await, 200);
+    assert_eq!(wrong.raised(), of_rule(Fault::Leaky, "paced"));
 
     // A burst of 1 that somebody wrote is meant.
     let right = Watched::of(Rule::new("paced", TokenBucket::per_second(20).burst(1)));
