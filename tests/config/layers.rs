@@ -275,3 +275,44 @@ fn in_flight_limits_have_one_clock() {
     let error = build(limit.clock(other)).unwrap_err();
     assert_eq!((error.rule(), error.field()), (Some("feed"), "clock"));
 }
+
+/// A clock of one's own, given twice, is one clock: by an `Arc`, or by what it says it is.
+#[test]
+fn a_clock_of_ones_own_can_be_shared() {
+    struct Shared(std::sync::Arc<ManualClock>);
+
+    impl Clock for Shared {
+        fn now(&self) -> Nanos {
+            self.0.now()
+        }
+
+        fn sleep_until(&self, deadline: Nanos) -> BoxFuture<'static, ()> {
+            self.0.sleep_until(deadline)
+        }
+
+        fn utc_at_zero(&self) -> Duration {
+            self.0.utc_at_zero()
+        }
+
+        fn identity(&self) -> usize {
+            std::sync::Arc::as_ptr(&self.0).addr()
+        }
+    }
+
+    fn limiter(name: &str, clock: impl Clock) -> Limiter {
+        TokenBucket::per_second(5).limiter().name(name).clock(clock).build().unwrap()
+    }
+
+    fn both(one: Limiter, other: Limiter) -> Result<RateLimitLayer, ConfigError> {
+        RateLimitLayer::builder().rule(Rule::on(one)).rule(Rule::on(other)).build()
+    }
+
+    let time = std::sync::Arc::new(ManualClock::new());
+    let clone = || Shared(time.clone());
+    assert!(both(limiter("a", clone()), limiter("b", clone())).is_ok());
+    let boxed = std::sync::Arc::new(clone());
+    assert!(both(limiter("a", boxed.clone()), limiter("b", boxed)).is_ok());
+    let another = Shared(std::sync::Arc::new(ManualClock::new()));
+    let error = both(limiter("a", clone()), limiter("b", another)).unwrap_err();
+    assert_eq!((error.rule(), error.field()), (Some("b"), "clock"));
+}
