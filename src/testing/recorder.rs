@@ -12,7 +12,7 @@ use crate::{
     event::{Admitted, Fault, Finished, Left, Outcome, Reason, Rejected, SetupFault},
 };
 
-/// An [`Observer`] that keeps what it is told. Clones share it. The [module page](self) has an example.
+/// An [`Observer`] that keeps what it is told. Clones share it. The [module page](super) has an example.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     events: Arc<Mutex<Vec<Event>>>,
