@@ -51,11 +51,13 @@ impl Limit {
         Self { counter, waiting: AtomicU64::new(0), shards: OnceLock::new() }
     }
 
+    fn shards(&self) -> &[Mutex<Shard>] {
+        self.shards.get_or_init(|| (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect())
+    }
+
     fn shard(&self, seat: Seat) -> MutexGuard<'_, Shard> {
-        let shards =
-            self.shards.get_or_init(|| (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect());
         // The upper bits: the map within uses the lower ones.
-        lock(&shards[(seat.hash >> 32) as usize % SHARDS])
+        lock(&self.shards()[(seat.hash >> 32) as usize % SHARDS])
     }
 
     fn reading(&self, seat: Seat, now: Nanos) -> Reading {
@@ -72,8 +74,9 @@ impl Limit {
     /// Whether somebody waits for permits of this key, so that a newcomer must not take one.
     #[inline]
     pub(crate) fn is_waited_for(&self, seat: Seat) -> bool {
-        // Acquire pairs with the release of who joined: then the room is found. Who joins at this very moment
-        // counts as coming later.
+        // Acquire pairs with the release in `go`: who sees that nobody waits sees the charges of those who
+        // waited. Who sees that somebody does finds the room by the shard's lock, under which it was counted.
+        // Who joins at this very moment counts as coming later.
         self.waiting.load(Ordering::Acquire) != 0 && self.has_room_for(seat)
     }
 
@@ -136,10 +139,11 @@ impl Limit {
         let Some(turn) = turn else { return Joined::Refused(None) };
         let wait: Duration = turn.0.since(now).max(Nanos::new(1)).into();
         let fits = |waiting: u64| (waiting < depth.whole).then_some(waiting + 1);
-        // Release pairs with the acquire of newcomers: see `is_waited_for`.
+        // Relaxed: the room is found by the lock, which is held until the place is taken. As each change of this
+        // word is an addition to the last, an acquire still sees what all who went before have released.
         if wait > longest
             || waiting >= depth.per_key
-            || self.waiting.fetch_update(Ordering::Release, Ordering::Relaxed, fits).is_err()
+            || self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err()
         {
             return Joined::Refused(Some(wait));
         }
@@ -158,7 +162,11 @@ impl Limit {
     #[inline]
     pub(crate) fn try_acquire(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
         if cost == 0 || self.is_waited_for(seat) {
-            return self.peek(seat, now, cost);
+            let decision = self.peek(seat, now, cost);
+            // Who waited may have gone meanwhile: what fits now is still to be charged.
+            if cost == 0 || !decision.is_allowed() {
+                return decision;
+            }
         }
         match self.counter.charge(seat, now, cost) {
             Ok(word) => self.counter.after(seat, word, now),
@@ -178,7 +186,7 @@ impl Limit {
             let now = time.now();
             let mut waiting = match self.join(seat, cost, time, (now, longest), Depth::UNBOUNDED) {
                 Joined::Waiting(waiting) => waiting,
-                Joined::Refused(_) => return Ok(self.peek(seat, now, cost)),
+                Joined::Refused(_) => return Ok(self.peek_refused(seat, now, cost)),
                 Joined::Free => {
                     let decision = self.try_acquire(seat, now, cost);
                     // Another thread may have been faster: then there is something to wait for.
@@ -225,20 +233,21 @@ impl Limit {
     /// Forgets a key; says whether anything was known of it. Who waits for it goes.
     pub(crate) fn reset(&self, seat: Seat, now: Nanos) -> bool {
         let known = self.counter.reset(seat, now);
-        if self.waiting.load(Ordering::Acquire) != 0 {
-            let mut woken = Vec::new();
-            if let Some(room) = self.shard(seat).get_mut(&(seat.quota, seat.hash)) {
-                room.renew(&self.reading(seat, now), now, &mut woken);
-            }
-            wake(woken);
+        // By the lock, whether or not anybody is counted as waiting: who joins before it is found here, who joins
+        // after it has read what is left now.
+        let mut woken = Vec::new();
+        if let Some(room) = self.shard(seat).get_mut(&(seat.quota, seat.hash)) {
+            room.renew(&self.reading(seat, now), now, &mut woken);
         }
+        wake(woken);
         known
     }
 
     /// Puts another quota in force; what is spent stays spent, and those who wait are told when they are due.
     pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
         self.counter.set_limit(quota, now)?;
-        for shard in self.shards.get().into_iter().flatten() {
+        // As in `reset`: nobody who read the old quota is missed.
+        for shard in self.shards() {
             let mut woken = Vec::new();
             for ((quota, hash), room) in lock(shard).iter_mut() {
                 let seat = Seat { quota: *quota, hash: *hash };
@@ -375,7 +384,7 @@ impl Waiting {
         let key = (self.seat.quota, self.seat.hash);
         let reading = self.limit.reading(self.seat, now);
         let woken = shard.get_mut(&key).and_then(|room| leave(room, &reading, place));
-        // Release pairs with the acquire of newcomers who find nobody: they come after the charge made.
+        // Release pairs with the acquire in `is_waited_for`: newcomers who find nobody see the charge made.
         self.limit.waiting.fetch_sub(1, Ordering::Release);
         if shard.get(&key).is_some_and(Room::is_empty) {
             shard.remove(&key);
