@@ -2,7 +2,7 @@
 //!
 //! A key is known while something of it is in flight or waits, and no longer: memory is bounded by what is in
 //! flight, whatever keys come. Each count is guarded by the lock of its shard, so that a key that comes and
-//! goes can never have two.
+//! goes can never have two. The lock also orders what a permit's holders do, one after the other.
 
 use std::{collections::HashMap, task::Waker};
 
@@ -178,11 +178,13 @@ impl Keyed {
         waited
     }
 
-    /// Those in line take what a new limit frees.
-    pub(super) fn refill(&self, limit: u64) {
+    /// Those in line take what a new limit frees; `limit` is read with each shard locked, so that of two
+    /// changes at once the one in force counts.
+    pub(super) fn refill(&self, limit: impl Fn() -> u64) {
         for shard in &self.shards {
             let mut woken = Vec::new();
             let mut shard = lock(shard);
+            let limit = limit();
             let granted = shard.values_mut().map(|entry| entry.fill(limit, &mut woken)).sum();
             self.settle(granted);
             drop(shard);

@@ -168,7 +168,7 @@ impl Slots {
         check_limit(limit).map_err(|error| error.of_rule(&self.name))?;
         self.gate.set_limit(limit);
         if let Some(keyed) = self.keyed.get() {
-            keyed.refill(limit.into());
+            keyed.refill(|| self.limit());
         }
         Ok(())
     }
