@@ -204,9 +204,13 @@ pub mod testing;
 mod verdict;
 mod waiting;
 
+/// What the loom models use: the counting core, and those who wait.
 #[cfg(sluice_loom)]
 #[doc(hidden)]
-pub use crate::backend::local::models;
+pub mod models {
+    pub use crate::{backend::local::models::*, in_flight::models::*, waiting::models::*};
+}
+
 #[doc(inline)]
 pub use crate::{
     algorithm::{Algorithm, FixedWindow, LeakyBucket, StartLevel, TokenBucket},

@@ -16,6 +16,8 @@ use crate::{
     waiting::Depth,
 };
 
+/// All changes of the word are read-modify-writes. So whoever acquires it sees what *all* have released before,
+/// also past the relaxed changes between: of the mark, and of the limit.
 #[derive(Debug)]
 pub(super) struct Gate {
     /// Bits 0 to 31: in flight; 32 to 62: the limit; 63: whether somebody waits.
@@ -73,7 +75,8 @@ impl Gate {
     pub(super) fn try_take(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WAITED == 0 && has_room(word) {
-            // Acquire pairs with the release in `give_back`: who holds a permit sees what its last holder did.
+            // Acquire pairs with the releases in `give_back`, `hand_over` and `leave`: who holds a permit sees what
+            // its last holder did.
             match self.word.compare_exchange_weak(
                 word,
                 word + 1,
@@ -92,7 +95,7 @@ impl Gate {
     pub(super) fn give_back(&self) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WAITED == 0 {
-            // Release pairs with the acquire of whoever takes it next.
+            // Release pairs with the acquires in `try_take`, `take_marked` and `fill`: of whoever takes it next.
             match self.word.compare_exchange_weak(
                 word,
                 word - 1,
@@ -110,6 +113,7 @@ impl Gate {
     fn hand_over(&self) {
         let mut woken = Vec::new();
         let mut line = lock(&self.line);
+        // Release: as in `give_back`, if it is a newcomer's next; who is in line is ordered by the lock.
         self.word.fetch_sub(1, Ordering::Release);
         self.fill(&mut line, &mut woken);
         drop(line);
@@ -119,12 +123,12 @@ impl Gate {
     /// Gives what is free to those in line, and clears the mark when nobody is left.
     fn fill(&self, line: &mut Line, woken: &mut Vec<Waker>) {
         while !line.is_empty() {
+            // Relaxed, and not stale: while the mark is set the word is changed under this lock only.
             let word = self.word.load(Ordering::Relaxed);
             if !has_room(word) {
                 return;
             }
-            // The mark is set, so that others only give back meanwhile: there is no less room than seen.
-            // Acquire: as in `try_take`, for whoever is granted.
+            // Acquire: as in `try_take`, for whoever is granted, who then comes by this lock.
             self.word.fetch_add(1, Ordering::Acquire);
             line.grant(woken);
         }
@@ -135,8 +139,9 @@ impl Gate {
     /// Joins the line; `None` where a permit was free after all and is taken.
     pub(super) fn join(&self, depth: Depth) -> Result<Option<u64>, Full> {
         let mut line = lock(&self.line);
-        // From here on whoever gives a permit back comes by the line: none can be missed. Relaxed: their
-        // compare-and-swap fails on the mark, and the lock orders the rest.
+        // From here on whoever gives a permit back comes by the line: none can be missed. Who did before is in
+        // the word that this reads. Relaxed: a compare-and-swap of others fails on the mark, whatever they have
+        // seen, and the lock orders the rest.
         let word = self.word.fetch_or(WAITED, Ordering::Relaxed);
         if line.is_empty() && self.take_marked(word | WAITED) {
             return Ok(None);
@@ -157,6 +162,7 @@ impl Gate {
         }
         // While the mark is set nobody else takes: there is still room. Acquire: as in `try_take`.
         self.word.fetch_add(1, Ordering::Acquire);
+        // Relaxed: as in `fill`.
         self.word.fetch_and(!WAITED, Ordering::Relaxed);
         true
     }
@@ -171,6 +177,7 @@ impl Gate {
         let mut line = lock(&self.line);
         let left = line.leave(place);
         if matches!(left, Some(Left::Permit)) {
+            // Release: as in `hand_over`; whoever gave it has released through the lock.
             self.word.fetch_sub(1, Ordering::Release);
         }
         self.fill(&mut line, &mut woken);

@@ -6,6 +6,8 @@
 mod gate;
 mod keyed;
 mod line;
+#[cfg(sluice_loom)]
+pub(crate) mod models;
 mod permit;
 
 use std::{

@@ -5,6 +5,8 @@
 //! `in_flight`: they are handed over, not waited for by the clock.
 
 mod limit;
+#[cfg(sluice_loom)]
+pub(crate) mod models;
 mod room;
 mod timer;
 

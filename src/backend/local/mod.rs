@@ -11,7 +11,7 @@ mod holds;
 mod ledger;
 mod lines;
 #[cfg(sluice_loom)]
-pub mod models;
+pub(crate) mod models;
 mod overflow;
 mod table;
 

@@ -1,34 +1,16 @@
-//! Models of the counting core, each run through every schedule that loom finds with at most two
-//! preemptions. Compiled to nothing without `--cfg sluice_loom`:
-//!
-//! ```text
-//! RUSTFLAGS="--cfg sluice_loom" cargo test --release --test loom
-//! ```
+//! Charges, undos and changes of one word, and of a table of keys.
 //!
 //! Keys are hashes. In a table for up to four keys there are two lines of four slots: the home line of
 //! an even key is the first, that of an odd key the second, and inserts of the two take different locks.
 //! What is asserted in all: a charge that was made is spent, once, and nobody gets more than his quota.
-#![cfg(sluice_loom)]
 
-use loom::{model::Builder, sync::Arc, thread};
+use loom::{sync::Arc, thread};
 use tower_sluice::{
     FixedWindow, TokenBucket,
     models::{Got, Keys, Word},
 };
 
-const SECOND: u64 = 1_000_000_000;
-
-fn check(model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.max_branches = 100_000;
-    builder.check(model);
-}
-
-/// `burst` at once, and one more a second.
-fn bucket(burst: u64) -> TokenBucket {
-    TokenBucket::per_second(1).burst(burst)
-}
+use crate::{SECOND, bucket, check};
 
 fn made(got: Got) -> u64 {
     u64::from(got.is_made())
