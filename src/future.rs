@@ -45,8 +45,10 @@ pin_project! {
     where
         S: Service<Request<B>>,
     {
-        /// The inner service has the request, with a permit at most.
-        Forward { #[pin] inner: S::Future, permit: Option<Permit> },
+        /// The inner service has the request, with nothing to add to its answer.
+        Forward { #[pin] inner: S::Future },
+        /// The inner service has the request, with a permit.
+        Held { #[pin] inner: S::Future, permit: Option<Permit> },
         /// The inner service has the request, with more.
         Escorted { #[pin] inner: S::Future, escort: Option<Box<Escort>> },
         /// It is not known yet what becomes of the request.
@@ -62,8 +64,8 @@ where
 {
     fn forward(inner: S::Future, pass: Pass) -> Self {
         match pass {
-            Pass::Plain => Self::Forward { inner, permit: None },
-            Pass::Held(permit) => Self::Forward { inner, permit: Some(permit) },
+            Pass::Plain => Self::Forward { inner },
+            Pass::Held(permit) => Self::Held { inner, permit: Some(permit) },
             Pass::Escorted(escort) => Self::Escorted { inner, escort: Some(escort) },
         }
     }
@@ -74,8 +76,13 @@ where
     S: Service<Request<B>>,
 {
     #[inline]
-    pub(crate) fn forward(inner: S::Future, permit: Option<Permit>) -> Self {
-        Self { state: State::Forward { inner, permit }, mode: PhantomData }
+    pub(crate) fn forward(inner: S::Future) -> Self {
+        Self { state: State::Forward { inner }, mode: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn held(inner: S::Future, permit: Permit) -> Self {
+        Self { state: State::Held { inner, permit: Some(permit) }, mode: PhantomData }
     }
 
     pub(crate) fn escorted(inner: S::Future, pass: Pass) -> Self {
@@ -103,21 +110,9 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        match this.state.as_mut().project() {
-            // Before anything is looked at, so that the response is written straight to where it is wanted.
-            StateProj::Forward { inner, permit: None } => {
-                return inner
-                    .poll(cx)
-                    .map_ok(|response| response.map(|body| M::theirs(body, None)));
-            }
-            StateProj::Forward { inner, permit } => {
-                let answer = ready!(inner.poll(cx));
-                let end = permit.take().map(End::of);
-                return Poll::Ready(
-                    answer.map(|response| response.map(|body| M::theirs(body, end))),
-                );
-            }
-            _ => {}
+        // Before anything is looked at, so that the response is written straight to where it is wanted.
+        if let StateProj::Forward { inner } = this.state.as_mut().project() {
+            return inner.poll(cx).map_ok(|response| response.map(|body| M::theirs(body, None)));
         }
         this.state.poll_rare::<R, M>(cx)
     }
@@ -128,7 +123,7 @@ where
     S: Service<Request<B>>,
     B: AnyBody,
 {
-    /// All but an inner future with nothing to add to its answer, or just a permit.
+    /// All but an inner future with nothing to add to its answer.
     #[inline(never)]
     fn poll_rare<R, M>(
         mut self: Pin<&mut Self>,
@@ -141,7 +136,13 @@ where
     {
         loop {
             let next = match self.as_mut().project() {
-                StateProj::Forward { inner, permit } => {
+                StateProj::Forward { inner } => {
+                    let answer = ready!(inner.poll(cx));
+                    return Poll::Ready(
+                        answer.map(|response| response.map(|body| M::theirs(body, None))),
+                    );
+                }
+                StateProj::Held { inner, permit } => {
                     let answer = ready!(inner.poll(cx));
                     let end = permit.take().map(End::of);
                     return Poll::Ready(

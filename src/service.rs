@@ -113,17 +113,30 @@ where
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.core.judge(&Head::of(&request)) {
-            None => ResponseFuture::forward(self.inner.call(request), None),
-            Some(Judged::Now(Verdict::Pass(Pass::Held(permit)))) => {
-                ResponseFuture::forward(self.inner.call(request), Some(permit))
-            }
-            Some(judged) => self.call_rare(request, judged),
+            None => ResponseFuture::forward(self.inner.call(request)),
+            Some(judged) => self.call_judged(request, judged),
         }
     }
 }
 
 impl<S: Clone, M> RateLimit<S, M> {
-    /// All verdicts but the plain pass.
+    /// All verdicts but the plain pass. Not inlined: with one call of the inner service in `call` its future is
+    /// made where it is wanted, with two it is moved there.
+    #[inline(never)]
+    fn call_judged<B>(&mut self, request: Request<B>, judged: Judged) -> ResponseFuture<S, B, M>
+    where
+        S: Service<Request<B>>,
+        B: AnyBody,
+    {
+        match judged {
+            Judged::Now(Verdict::Pass(Pass::Held(permit))) => {
+                ResponseFuture::held(self.inner.call(request), permit)
+            }
+            judged => self.call_rare(request, judged),
+        }
+    }
+
+    /// All verdicts but a pass with nothing or a permit.
     #[cold]
     #[inline(never)]
     fn call_rare<B>(&mut self, mut request: Request<B>, judged: Judged) -> ResponseFuture<S, B, M>
@@ -134,7 +147,7 @@ impl<S: Clone, M> RateLimit<S, M> {
         let Judged::Now(verdict) = judged else {
             self.core.mark(request.extensions_mut());
             return match self.core.judge_young(&Head::of(&request)) {
-                None => ResponseFuture::forward(self.inner.call(request), None),
+                None => ResponseFuture::forward(self.inner.call(request)),
                 Some(judged) => self.call_rare(request, judged),
             };
         };

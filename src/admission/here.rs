@@ -23,6 +23,40 @@ struct Foreseen<'c> {
     charge: Option<Made>,
 }
 
+type AllForeseen<'c> = SmallVec<[Foreseen<'c>; 8]>;
+
+fn asked(all: &[Foreseen<'_>]) -> AllAsked {
+    all.iter().map(|foreseen| foreseen.asked).collect()
+}
+
+/// Makes all charges as they were foreseen, or anew where another thread charged meanwhile; or none, and says
+/// who denies.
+#[inline(always)]
+fn charge_all(all: &mut [Foreseen<'_>], now: Nanos) -> Result<(), Denial> {
+    for index in 0..all.len() {
+        let Foreseen { asked, limit, charge } = &all[index];
+        let made = match charge {
+            Some(charge) if limit.counter.make(asked.seat.quota, charge) => continue,
+            _ if asked.cost == 0 => continue,
+            _ => limit.counter.charge(asked.seat, now, asked.cost),
+        };
+        match made {
+            Ok(made) => all[index].charge = Some(made),
+            Err(denied) => {
+                let decision = limit.counter.explain(asked.seat, denied, now, asked.cost);
+                let denial = Denial::of(asked.rule, decision);
+                for Foreseen { asked, limit, charge } in all[..index].iter().rev() {
+                    if let Some(made) = charge {
+                        limit.counter.undo(asked.seat.quota, made, now);
+                    }
+                }
+                return Err(denial);
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Core {
     /// Decides where nobody wants to know more than the verdict; `None` for a pass with nothing lent.
     #[inline]
@@ -61,7 +95,7 @@ impl Core {
     /// if all allow.
     #[inline(never)]
     fn decide_several(&self, head: &Head<'_>, now: Nanos) -> Option<Outcome> {
-        let mut all = SmallVec::<[Foreseen<'_>; 8]>::new();
+        let mut all = AllForeseen::new();
         let mut fit = true;
         for (index, rule) in (0_u16..).zip(&self.plan.rules) {
             let Count::Local(limit) = &rule.count else { continue };
@@ -76,40 +110,39 @@ impl Core {
             fit &= charge.is_ok() && !limit.is_waited_for(seat);
             all.push(Foreseen { asked, limit, charge: charge.ok().flatten() });
         }
+        if !self.plan.slots.is_empty() {
+            return self.decide_lending(&mut all, fit, head, now);
+        }
+        if !fit && let Some(denied) = self.refusals(&asked(&all), &[], now) {
+            return Some(Outcome::Denied(denied));
+        }
+        charge_all(&mut all, now).err().map(Outcome::denied)
+    }
+
+    /// The same where there are in-flight limits too: asks them, and takes permits before it charges.
+    #[inline(never)]
+    fn decide_lending(
+        &self,
+        all: &mut [Foreseen<'_>],
+        fit: bool,
+        head: &Head<'_>,
+        now: Nanos,
+    ) -> Option<Outcome> {
         let wanted = match self.wanted(head, now, false) {
             Ok(wanted) => wanted,
             Err(keyless) => return Some(keyless),
         };
-        if !(fit && self.are_open(&wanted)) {
-            let asked: AllAsked = all.iter().map(|foreseen| foreseen.asked).collect();
-            if let Some(denied) = self.refusals(&asked, &wanted, now) {
-                return Some(Outcome::Denied(denied));
-            }
+        if !(fit && self.are_open(&wanted))
+            && let Some(denied) = self.refusals(&asked(all), &wanted, now)
+        {
+            return Some(Outcome::Denied(denied));
         }
         let lent = match self.lend(&wanted) {
             Ok(lent) => lent,
             Err(denial) => return Some(Outcome::denied(denial)),
         };
-        for index in 0..all.len() {
-            let Foreseen { asked, limit, charge } = &all[index];
-            let made = match charge {
-                Some(charge) if limit.counter.make(asked.seat.quota, charge) => continue,
-                _ if asked.cost == 0 => continue,
-                _ => limit.counter.charge(asked.seat, now, asked.cost),
-            };
-            match made {
-                Ok(made) => all[index].charge = Some(made),
-                Err(denied) => {
-                    let decision = limit.counter.explain(asked.seat, denied, now, asked.cost);
-                    let denial = Denial::of(asked.rule, decision);
-                    for Foreseen { asked, limit, charge } in all[..index].iter().rev() {
-                        if let Some(made) = charge {
-                            limit.counter.undo(asked.seat.quota, made, now);
-                        }
-                    }
-                    return Some(Outcome::denied(denial));
-                }
-            }
+        if let Err(denial) = charge_all(all, now) {
+            return Some(Outcome::denied(denial));
         }
         if lent.is_empty() {
             return None;

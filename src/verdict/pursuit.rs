@@ -162,7 +162,7 @@ impl Core {
         if self.expose_rejection {
             response.extensions_mut().insert(rejection);
         }
-        Verdict::Refuse(Refused::Degraded(Box::new(response), permit))
+        Verdict::Refuse(Refused::Degraded(Box::new((response, permit))))
     }
 }
 

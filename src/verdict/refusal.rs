@@ -25,7 +25,7 @@ pub(crate) enum Refused {
     },
     Built(Box<Response<Body>>),
     /// A degrade handler's, under way until its body has ended.
-    Degraded(Box<Response<Body>>, Permit),
+    Degraded(Box<(Response<Body>, Permit)>),
 }
 
 /// Why a request is refused, and by which limit first.
@@ -177,7 +177,10 @@ impl Refused {
                 (refusal.into_response(), None)
             }
             Self::Built(response) => (*response, None),
-            Self::Degraded(response, permit) => (*response, Some(End::of(permit))),
+            Self::Degraded(answer) => {
+                let (response, permit) = *answer;
+                (response, Some(End::of(permit)))
+            }
         }
     }
 }
