@@ -1,9 +1,9 @@
 //! [`Gate`]: how many are in flight under one limit without keys, and who waits for a permit.
 //!
-//! One word has the count, the limit, and whether anybody waits. As long as nobody does, taking a permit
-//! and giving it back is one compare-and-swap each; who finds the mark set goes by the line, under its lock.
-//! The mark is set and cleared under that lock alone, and a newcomer who sees it does not take: that is
-//! why nobody overtakes. A permit given back is handed to the first in line before it can be free.
+//! One word has the count, the limit, and whether anybody waits. As long as nobody does, taking a permit is
+//! one compare-and-swap and giving it back one subtraction; who finds the mark set goes by the line, under its
+//! lock. The mark is set and cleared under that lock alone, and a newcomer who sees it does not take: that is
+//! why nobody overtakes. Who gives back and finds the mark hands what is free to the first in line.
 
 use std::task::Waker;
 
@@ -75,7 +75,7 @@ impl Gate {
     pub(super) fn try_take(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WAITED == 0 && has_room(word) {
-            // Acquire pairs with the releases in `give_back`, `hand_over` and `leave`: who holds a permit sees what
+            // Acquire pairs with the releases in `give_back` and `leave`: who holds a permit sees what
             // its last holder did.
             match self.word.compare_exchange_weak(
                 word,
@@ -93,28 +93,17 @@ impl Gate {
     /// Gives a permit back.
     #[inline]
     pub(super) fn give_back(&self) {
-        let mut word = self.word.load(Ordering::Relaxed);
-        while word & WAITED == 0 {
-            // Release pairs with the acquires in `try_take`, `take_marked` and `fill`: of whoever takes it next.
-            match self.word.compare_exchange_weak(
-                word,
-                word - 1,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(seen) => word = seen,
-            }
+        // Release pairs with the acquires in `try_take`, `take_marked` and `fill`: of whoever takes it next. If
+        // somebody waits it is free for a moment, but not to newcomers, who see the mark.
+        if self.word.fetch_sub(1, Ordering::Release) & WAITED != 0 {
+            self.hand_over();
         }
-        self.hand_over();
     }
 
     #[cold]
     fn hand_over(&self) {
         let mut woken = Vec::new();
         let mut line = lock(&self.line);
-        // Release: as in `give_back`, if it is a newcomer's next; who is in line is ordered by the lock.
-        self.word.fetch_sub(1, Ordering::Release);
         self.fill(&mut line, &mut woken);
         drop(line);
         wake(woken);
@@ -123,7 +112,8 @@ impl Gate {
     /// Gives what is free to those in line, and clears the mark when nobody is left.
     fn fill(&self, line: &mut Line, woken: &mut Vec<Waker>) {
         while !line.is_empty() {
-            // Relaxed, and not stale: while the mark is set the word is changed under this lock only.
+            // Relaxed: while the mark is set others only give back, so there is no less room than seen; who gave
+            // back what is not seen yet comes by this lock next.
             let word = self.word.load(Ordering::Relaxed);
             if !has_room(word) {
                 return;
@@ -140,8 +130,8 @@ impl Gate {
     pub(super) fn join(&self, depth: Depth) -> Result<Option<u64>, Full> {
         let mut line = lock(&self.line);
         // From here on whoever gives a permit back comes by the line: none can be missed. Who did before is in
-        // the word that this reads. Relaxed: a compare-and-swap of others fails on the mark, whatever they have
-        // seen, and the lock orders the rest.
+        // the word that this reads. Relaxed: others take by a compare-and-swap, which fails on the mark whatever
+        // they have seen, and the lock orders the rest.
         let word = self.word.fetch_or(WAITED, Ordering::Relaxed);
         if line.is_empty() && self.take_marked(word | WAITED) {
             return Ok(None);
@@ -177,7 +167,7 @@ impl Gate {
         let mut line = lock(&self.line);
         let left = line.leave(place);
         if matches!(left, Some(Left::Permit)) {
-            // Release: as in `hand_over`; whoever gave it has released through the lock.
+            // Release: as in `give_back`; what its last holder did came to this one by the lock.
             self.word.fetch_sub(1, Ordering::Release);
         }
         self.fill(&mut line, &mut woken);

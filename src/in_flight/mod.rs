@@ -187,13 +187,6 @@ impl Slots {
     }
 
     /// Tells how a permit ended that was taken at `started`.
-    #[inline]
-    fn finished(&self, started: Nanos, outcome: Outcome) {
-        if self.is_observed() {
-            self.tell(started, outcome);
-        }
-    }
-
     #[cold]
     fn tell(&self, started: Nanos, outcome: Outcome) {
         let elapsed = self.time().now().since(started).into();

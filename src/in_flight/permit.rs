@@ -25,27 +25,30 @@ use crate::{clock::Nanos, event::Outcome};
 pub struct Permit {
     slots: Arc<Slots>,
     key: Option<NonZeroU64>,
-    /// Zero where nobody wants to know.
+    /// `UNTOLD` where nobody is to be told how it ends.
     started: Nanos,
 }
 
-/// How it ended has been told.
-const TOLD: Nanos = Nanos::new(u64::MAX);
+/// Nobody asked when it was taken, or it has been told.
+const UNTOLD: Nanos = Nanos::new(u64::MAX);
 
 impl Permit {
     #[inline]
     pub(super) fn new(slots: Arc<Slots>, key: Option<NonZeroU64>) -> Self {
-        let started = if slots.is_observed() { slots.time().now() } else { Nanos::ZERO };
+        let started = if slots.is_observed() { slots.time().now() } else { UNTOLD };
         Self { slots, key, started }
     }
 
     /// Gives the permit back and says how the work ended. A permit that is only dropped was
     /// [given up](Outcome::Dropped).
     pub fn finish(mut self, outcome: Outcome) {
-        let started = std::mem::replace(&mut self.started, TOLD);
+        let started = std::mem::replace(&mut self.started, UNTOLD);
+        if started == UNTOLD {
+            return;
+        }
         let slots = Arc::clone(&self.slots);
         drop(self);
-        slots.finished(started, outcome);
+        slots.tell(started, outcome);
     }
 
     /// The name of the limit.
@@ -59,8 +62,8 @@ impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
         self.slots.give_back(self.key);
-        if self.started != TOLD {
-            self.slots.finished(self.started, Outcome::Dropped);
+        if self.started != UNTOLD {
+            self.slots.tell(self.started, Outcome::Dropped);
         }
     }
 }
