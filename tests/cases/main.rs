@@ -4,6 +4,7 @@
 mod arithmetic;
 mod clocks;
 mod combined;
+mod does_not_fit;
 mod http_surface;
 mod keys;
 mod mechanics;
