@@ -9,6 +9,7 @@ use std::{
     net::SocketAddr,
     pin::pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use axum::{Router, extract::ConnectInfo, routing::get};
@@ -16,7 +17,10 @@ use axum_core::body::Body;
 use http::{Request, Response};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
-use tower_sluice::{FixedWindow, Missing, RateLimitLayer, Rule, TokenBucket, key};
+use tower_sluice::{
+    FixedWindow, InFlight, LeakyBucket, ManualClock, Missing, RateLimitLayer, RejectionPolicy,
+    Rule, TokenBucket, key,
+};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -34,6 +38,11 @@ fn request() -> Request<Body> {
         .extension(ConnectInfo(peer))
         .body(Body::empty())
         .unwrap()
+}
+
+/// A body that has not ended when the head is there.
+fn answer_text(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
+    ready(Ok(Response::new(Body::from("text"))))
 }
 
 fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
@@ -64,6 +73,92 @@ where
 fn of_layer(rules: impl IntoIterator<Item = Rule>) -> usize {
     let layer = RateLimitLayer::builder().rules(rules).build().unwrap();
     allocations(&mut layer.layer(service_fn(answer)), 1_100)
+}
+
+/// What limits on what is in flight allocate: where the answer's body has ended, and where it has not, beside
+/// what the answer itself allocates.
+fn of_limits(limits: impl IntoIterator<Item = InFlight>) -> (usize, usize) {
+    let layer = RateLimitLayer::builder().rules([Rule::new("all", PLENTY)]);
+    let layer = limits.into_iter().fold(layer, |layer, limit| layer.in_flight(limit)).build();
+    let layer = layer.unwrap();
+    let text = allocations(&mut PassThrough(service_fn(answer_text)), 1_100);
+    (
+        allocations(&mut layer.layer(service_fn(answer)), 1_100),
+        allocations(&mut layer.layer(service_fn(answer_text)), 1_100) - text,
+    )
+}
+
+fn one(name: &str) -> InFlight {
+    InFlight::new(name, 1)
+}
+
+fn one_by_header(name: &str) -> InFlight {
+    one(name).key(key::header("x-user-id")).missing(Missing::Skip)
+}
+
+/// Allocations of a request that waits, after 1,000 others: up to its place, while the wait is ended, and from
+/// its turn to the answer.
+/// `block` makes it wait, `unblock` ends the wait.
+fn while_waiting<S, G>(
+    service: &mut S,
+    mut block: impl FnMut() -> G,
+    mut unblock: impl FnMut(G),
+) -> (usize, usize, usize)
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut last = (0, 0, 0);
+    for _ in 0..1_100 {
+        let (request, blocked) = (request(), block());
+        let region = Region::new(ALLOCATOR);
+        assert!(service.poll_ready(&mut cx).is_ready());
+        let mut future = pin!(service.call(request));
+        assert!(future.as_mut().poll(&mut cx).is_pending(), "it has to wait");
+        let joined = region.change().allocations;
+        unblock(blocked);
+        let unblocked = region.change().allocations - joined;
+        let region = Region::new(ALLOCATOR);
+        let Poll::Ready(Ok(response)) = future.as_mut().poll(&mut cx) else {
+            panic!("its turn has come")
+        };
+        assert_eq!(response.status(), 200);
+        last = (joined, unblocked, region.change().allocations);
+    }
+    last
+}
+
+fn queue() -> RejectionPolicy {
+    RejectionPolicy::queue(Duration::from_secs(1), 10)
+}
+
+/// Each request waits for the next permit.
+fn of_a_rate_queue(rule: Rule) -> (usize, usize) {
+    let clock = ManualClock::new();
+    let layer = RateLimitLayer::builder().rule(rule.rejection(queue())).clock(clock.clone());
+    let mut service = layer.build().unwrap().layer(service_fn(answer));
+    let _first_does_not_wait = allocations(&mut service, 1);
+    // What the clock allocates to move is its own.
+    let (joined, _, answered) =
+        while_waiting(&mut service, || (), |()| clock.advance(Duration::from_secs(1)));
+    (joined, answered)
+}
+
+/// Each request waits for the permit that is out.
+fn of_an_in_flight_queue(limit: InFlight) -> (usize, usize, usize) {
+    let limit = limit.clock(ManualClock::new());
+    let layer = RateLimitLayer::builder().in_flight(limit.clone().rejection(queue()));
+    let mut service = layer.build().unwrap().layer(service_fn(answer));
+    // Of all, and of the key.
+    let block = || (limit.try_acquire().unwrap(), limit.try_acquire_by(USER).unwrap());
+    while_waiting(&mut service, block, drop)
+}
+
+/// A degraded answer, of a service that allocates nothing.
+fn of_a_degraded_answer() -> usize {
+    let policy = RejectionPolicy::degrade_service(service_fn(answer));
+    let rule = Rule::new("all", TokenBucket::per_hour(1)).rejection(policy);
+    of_layer([rule])
 }
 
 fn by_header() -> Rule {
@@ -116,6 +211,26 @@ fn requests_allocate_what_is_said_and_nothing_more() {
         0,
         "a window"
     );
+
+    // In flight: the box of the body that holds the permit, none where the body has ended with the head. From
+    // the second limit on two more, for all together: the list of permits, and what goes with the request.
+    assert_eq!(of_limits([one("a")]), (0, 1), "one limit");
+    assert_eq!(of_limits([one_by_header("a")]), (0, 1), "one limit with a key");
+    assert_eq!(of_limits([one("a"), one_by_header("b")]), (2, 3), "two limits");
+    // The third makes the list of what is asked for too long for its place.
+    assert_eq!(of_limits([one("a"), one("b"), one_by_header("c")]), (3, 4), "three limits");
+
+    // Waiting: the request put by (1), how far its chain is (1), what waits (1), the sleep (1), and a room or a
+    // key's line (1), which are there only while somebody is in them. Handing a permit over takes the list of
+    // whom to wake (1), and in a key's line that of who may take one (1).
+    let pace = || Rule::new("pace", LeakyBucket::per_second(1));
+    assert_eq!(of_a_rate_queue(pace()), (5, 0), "for a rate");
+    assert_eq!(of_a_rate_queue(pace().key(key::client_ip())), (5, 0), "for a rate with a key");
+    assert_eq!(of_an_in_flight_queue(one("a")), (4, 1, 0), "for a permit");
+    assert_eq!(of_an_in_flight_queue(one_by_header("a")), (5, 2, 0), "for a permit of a key");
+
+    // Degraded: the copy of the head, the rejection, the handler's future, the body and what keeps them.
+    assert_eq!(of_a_degraded_answer(), 14);
 
     // Refused, on a ready service: the header map (2) and the body's box (1).
     let refused = [
