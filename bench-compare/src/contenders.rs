@@ -17,7 +17,7 @@ use axum::{
     http::{Request, Response},
 };
 use tower::{Layer, Service};
-use tower_sluice::{Missing, RateLimitLayer, Rule, TokenBucket, key};
+use tower_sluice::{InFlight, Missing, RateLimitLayer, Rule, TokenBucket, key};
 
 use crate::{rivals, yardstick::Gcra};
 
@@ -34,10 +34,12 @@ pub const OURS_PEER: &str = "**ours**, peer address";
 pub const OURS_FORWARDED: &str = "**ours**, X-Forwarded-For";
 pub const OURS_HEADER: &str = "**ours**, header of 36 bytes";
 pub const OURS_THREE: &str = "**ours**, three global rules";
+pub const OURS_IN_FLIGHT: &str = "**ours**, in flight alone";
+pub const OURS_ALL: &str = "**ours**, three global rules and in flight";
 pub const GOVERNOR_REFUSED: &str = "tower_governor, refused";
 pub const OURS_REFUSED: &str = "**ours**, refused";
 
-pub const ALL: [&str; 15] = [
+pub const ALL: [&str; 17] = [
     BARE,
     PASSTHROUGH,
     FLOOR,
@@ -51,6 +53,8 @@ pub const ALL: [&str; 15] = [
     OURS_FORWARDED,
     OURS_HEADER,
     OURS_THREE,
+    OURS_IN_FLIGHT,
+    OURS_ALL,
     GOVERNOR_REFUSED,
     OURS_REFUSED,
 ];
@@ -184,6 +188,15 @@ fn ours(rules: impl IntoIterator<Item = Rule>) -> Box<dyn Contender> {
     Box::new(layer.layer(Bare))
 }
 
+fn ours_in_flight(rules: impl IntoIterator<Item = Rule>) -> Box<dyn Contender> {
+    let layer = RateLimitLayer::builder().rules(rules).in_flight(InFlight::new("db", 64));
+    Box::new(layer.build().expect("the limits are right").layer(Bare))
+}
+
+fn three() -> [Rule; 3] {
+    ["first", "second", "third"].map(|name| Rule::new(name, generous()))
+}
+
 /// A contender past its first requests, which are looked at more closely.
 pub fn make(name: &str) -> Box<dyn Contender> {
     let per_user = Rule::new("per-user", generous());
@@ -201,7 +214,9 @@ pub fn make(name: &str) -> Box<dyn Contender> {
         OURS_FORWARDED => ours([Rule::new("per-address", generous())
             .key(key::client_ip().x_forwarded_for().trusted_hops(1))]),
         OURS_HEADER => ours([per_user.key(key::header("x-user-id")).missing(Missing::Skip)]),
-        OURS_THREE => ours(["first", "second", "third"].map(|name| Rule::new(name, generous()))),
+        OURS_THREE => ours(three()),
+        OURS_IN_FLIGHT => ours_in_flight([]),
+        OURS_ALL => ours_in_flight(three()),
         GOVERNOR_REFUSED => Box::new(rivals::global(false).layer(Bare)),
         OURS_REFUSED => ours([Rule::new("orders", TokenBucket::per_hour(1))]),
         other => panic!("no contender {other:?}"),

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::{contenders::*, report::Report};
 
 /// (contender, the most over the layer that does nothing).
-const COUNTED: [(&str, Option<f64>); 12] = [
+const COUNTED: [(&str, Option<f64>); 14] = [
     (FLOOR, None),
     (BORROWED, None),
     (GOVERNOR_GLOBAL, None),
@@ -17,6 +17,8 @@ const COUNTED: [(&str, Option<f64>); 12] = [
     (OURS_FORWARDED, None),
     (OURS_HEADER, None),
     (OURS_THREE, None),
+    (OURS_IN_FLIGHT, None),
+    (OURS_ALL, None),
     (OURS_REFUSED, None),
 ];
 

@@ -41,6 +41,7 @@ pub fn run(report: &mut Report) {
             OURS_PEER => times(report, GOVERNOR_PEER, "tower_governor", 0.8),
             OURS_FORWARDED => times(report, GOVERNOR_FORWARDED, "tower_governor", 0.7),
             OURS_THREE => times(report, OURS_GLOBAL, "one rule", 2.0),
+            OURS_ALL => times(report, GOVERNOR_GLOBAL, "tower_governor with one rule", 1.0),
             OURS_REFUSED => {
                 let extra = measured.extra(name, BARE);
                 let target = report.target(name, extra.median, 200.0, " ns");

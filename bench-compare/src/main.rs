@@ -1,6 +1,6 @@
 //! tower-sluice beside other limiters, and beside what the same work costs at the least.
 //!
-//! `bench-compare [direct|keyed|memory|layer|instructions]..` prints Markdown; without a name, all
+//! `bench-compare [direct|keyed|permits|memory|layer|instructions]..` prints Markdown; without a name, all
 //! of them. `--quick` takes fewer rounds; `--out FILE` writes the tables between the two marks of
 //! that file instead of printing them.
 
@@ -11,6 +11,7 @@ mod instructions;
 mod keyed;
 mod layer;
 mod memory;
+mod permits;
 mod report;
 mod rivals;
 mod yardstick;
@@ -20,7 +21,7 @@ use std::{fs, process::ExitCode};
 use harness::Pace;
 use report::Report;
 
-const PARTS: [&str; 5] = ["direct", "keyed", "memory", "layer", "instructions"];
+const PARTS: [&str; 6] = ["direct", "keyed", "permits", "memory", "layer", "instructions"];
 
 const BEGIN: &str = "<!-- results: begin -->\n";
 const END: &str = "<!-- results: end -->\n";
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         match part {
             "direct" => direct::run(pace, &mut report),
             "keyed" => keyed::run(pace, &mut report),
+            "permits" => permits::run(pace, &mut report),
             "memory" => memory::run(&mut report),
             "layer" => layer::run(&mut report),
             _ => instructions::run(&mut report),
