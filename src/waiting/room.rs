@@ -225,7 +225,9 @@ impl Room {
     /// The quota has changed, or the key was reset: all are to look again.
     pub(super) fn renew(&mut self, reading: &Reading, now: Nanos, woken: &mut Vec<Waker>) {
         let Some((_, first)) = self.waiters.first_key_value() else { return };
-        self.due = reading.due(now, first.cost);
+        let due = reading.due(now, first.cost);
+        // Who was due before this, and still is, stays late: his wait is not to end for that.
+        self.due = if due > now { due } else { self.due.min(due) };
         self.foreseen = Foreseen::default();
         woken.extend(self.waiters.values_mut().filter_map(|waiter| waiter.waker.take()));
     }
