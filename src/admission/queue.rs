@@ -282,7 +282,7 @@ impl Queue {
             // The first in a room keeps his place, and is due again when he has the permit.
             let mut until = self.until;
             if let Place::Room(waiting) = &mut self.place {
-                waiting.postpone(Nanos::new(u64::MAX));
+                waiting.block();
                 until = waiting.until();
             }
             let wanted = others.iter().find(|wanted| wanted.number == lacking).copied();

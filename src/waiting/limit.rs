@@ -369,6 +369,14 @@ impl Waiting {
         }
     }
 
+    /// The charge cannot be made until something has come that nobody can foresee: stays the first.
+    pub(crate) fn block(&mut self) {
+        let mut shard = self.limit.shard(self.seat);
+        if let Some(room) = shard.get_mut(&(self.seat.quota, self.seat.hash)) {
+            room.block();
+        }
+    }
+
     /// The end of the longest wait.
     pub(crate) fn until(&self) -> Nanos {
         self.until

@@ -17,6 +17,8 @@ pub(super) struct Room {
     waiters: BTreeMap<u64, Waiter>,
     /// When the first may charge.
     due: Nanos,
+    /// Whether the first waits for what nobody can foresee, so that he is not due until it has come.
+    is_blocked: bool,
     /// By how much those who charged here came later than they were due, summed up. Those behind them
     /// are later by as much, and not by their own fault.
     late: u64,
@@ -167,7 +169,12 @@ impl Room {
 
     /// The first may not charge before this, for what is not this room's matter.
     pub(super) fn postpone(&mut self, until: Nanos) {
-        self.due = until;
+        (self.due, self.is_blocked) = (until, false);
+    }
+
+    /// The first may not charge until something has come that nobody can foresee.
+    pub(super) fn block(&mut self) {
+        (self.due, self.is_blocked) = (NEVER, true);
     }
 
     pub(super) fn set_waker(&mut self, place: u64, waker: &Waker) {
@@ -214,7 +221,7 @@ impl Room {
     /// There is a new first.
     fn advance(&mut self, reading: &Reading, now: Nanos) -> Option<Waker> {
         let (_, first) = self.waiters.first_key_value()?;
-        self.due = reading.due(now, first.cost);
+        self.postpone(reading.due(now, first.cost));
         self.wake_first()
     }
 
@@ -226,8 +233,10 @@ impl Room {
     pub(super) fn renew(&mut self, reading: &Reading, now: Nanos, woken: &mut Vec<Waker>) {
         let Some((_, first)) = self.waiters.first_key_value() else { return };
         let due = reading.due(now, first.cost);
-        // Who was due before this, and still is, stays late: his wait is not to end for that.
-        self.due = if due > now { due } else { self.due.min(due) };
+        if !self.is_blocked {
+            // Who was due before this, and still is, stays late: his wait is not to end for that.
+            self.due = if due > now { due } else { self.due.min(due) };
+        }
         self.foreseen = Foreseen::default();
         woken.extend(self.waiters.values_mut().filter_map(|waiter| waiter.waker.take()));
     }
