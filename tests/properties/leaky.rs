@@ -14,9 +14,9 @@ use crate::{
 
 /// How much has come back since the last admission, by all the ways that the clock went forward.
 #[derive(Default)]
-struct Since {
+pub(crate) struct Since {
     /// Time under the quota in force, in nanoseconds.
-    present: u128,
+    pub(crate) present: u128,
     /// What earlier quotas have given, in permits; rounded, so it is never zero where one has given any.
     earlier: f64,
 }
@@ -27,8 +27,13 @@ impl Since {
         self.earlier + (self.present as f64) * (permits as f64) / (period as f64)
     }
 
+    /// Goes on under another quota.
+    pub(crate) fn under_another(&mut self, quota: Quota) {
+        *self = Self { present: 0, earlier: self.permits(quota).max(f64::MIN_POSITIVE) };
+    }
+
     /// Whether a whole permit has come back: exactly, where one quota was in force all the while.
-    fn is_an_interval(&self, quota: Quota) -> bool {
+    pub(crate) fn is_an_interval(&self, quota: Quota) -> bool {
         let Numbers { permits, period, .. } = quota.into();
         if self.earlier == 0.0 {
             return self.present * permits >= period;
@@ -76,7 +81,7 @@ proptest! {
                 let next = rates[change % rates.len()];
                 subject.set_limit(next);
                 if let Some(since) = since.as_mut().filter(|_| next != quota) {
-                    *since = Since { present: 0, earlier: since.permits(quota).max(f64::MIN_POSITIVE) };
+                    since.under_another(quota);
                 }
                 quota = next;
             }

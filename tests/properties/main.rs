@@ -4,16 +4,23 @@
 //! its seed to `tests/properties.proptest-regressions`, which is committed and run first from then on.
 
 mod bucket;
+mod executor;
 mod holds;
+mod in_flight;
 mod leaky;
 mod limits;
 mod models;
+mod places;
 mod quotas;
 mod rules;
+mod several;
+mod spacing;
 mod subjects;
 mod texts;
 mod threads;
 mod undo;
+mod waiting;
+mod ways;
 mod window;
 
 use proptest::test_runner::{Config, FileFailurePersistence};

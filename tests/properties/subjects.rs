@@ -3,14 +3,15 @@
 use std::{
     convert::Infallible,
     future::{Ready, ready},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http::{Request, Response, StatusCode};
+use http_body::Frame;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
     Algorithm, Decision, Decisions, KeyedLimiter, Limiter, ManualClock, Missing, Quota,
@@ -187,6 +188,25 @@ pub(crate) fn request(key: u8, cost: u64) -> Request<Body> {
 
 pub(crate) fn served(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
     ready(Ok(Response::new(Body::empty())))
+}
+
+/// An answer whose body never ends.
+pub(crate) fn endless(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
+    ready(Ok(Response::new(Body::new(Endless))))
+}
+
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
 }
 
 impl Subject for OfLayer {
