@@ -244,6 +244,16 @@ impl Queue {
                     GivenUp
                 });
             }
+            // Kept while it asks, and until it departs.
+            Place::Elsewhere(until, _place) => {
+                let until = *until;
+                return poll_fn(|cx| timer.poll_until(until, cx)).await.map(|()| None).map_err(
+                    |_| {
+                        self.asking.core.is_stuck();
+                        GivenUp
+                    },
+                );
+            }
             place => mem::replace(place, Place::Nowhere),
         };
         let stuck = |_| {
@@ -256,11 +266,7 @@ impl Queue {
                 permit.map(|permit| Some((permit, wanted))).ok_or(GivenUp)
             }
             Place::Permit(permit, wanted) => Ok(Some((permit, wanted))),
-            Place::Elsewhere(until, _place) => {
-                poll_fn(|cx| timer.poll_until(until, cx)).await.map_err(stuck)?;
-                Ok(None)
-            }
-            Place::Room(_) | Place::Nowhere => Ok(None),
+            Place::Room(_) | Place::Elsewhere(..) | Place::Nowhere => Ok(None),
         }
     }
 
@@ -341,6 +347,16 @@ impl Queue {
             return refusal;
         }
         let now = core.time.now();
+        if let (Some((departure, rule)), Place::Nowhere) = (held.departure(), &self.place) {
+            match core.join_elsewhere(rule, self.depth, now + departure) {
+                Some(place) => self.place = place,
+                None => {
+                    let refusal = held.no_place(rule, departure);
+                    *calls = held.let_go();
+                    return refusal;
+                }
+            }
+        }
         if !held.departed(now).await {
             return self.give_up();
         }
@@ -360,6 +376,7 @@ impl Queue {
         }
         let Some(index) = longest_wait(&denied) else { return Err(denied) };
         let left = self.until.since(now).into();
+        self.place = Place::Nowhere;
         match self.asking.join(&mut denied[index], (now, left), self.depth) {
             Some(place) => {
                 self.place = place;

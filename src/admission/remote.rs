@@ -234,13 +234,18 @@ impl Held {
         Outcome::Admitted(admission)
     }
 
-    fn no_place(&self, rule: u16, wait: Duration) -> Outcome {
+    pub(super) fn no_place(&self, rule: u16, wait: Duration) -> Outcome {
         let said = self.said.iter().find(|(said, _)| *said == rule);
         let mut denial = Denial { number: rule, decision: said.map(|(_, decision)| *decision) };
         if let Some(decision) = &mut denial.decision {
             decision.deny(wait.into());
         }
         Outcome::denied(denial)
+    }
+
+    /// The longest that a backend wants it to wait although it is allowed, and for which rule.
+    pub(super) fn departure(&self) -> Option<(Duration, u16)> {
+        self.departure
     }
 
     /// Sleeps until its departure, which counts from `now`; false where the timer is not the clock's.
