@@ -133,7 +133,8 @@ fn check_shared(
         };
         return Err(ConfigError::new("key", value, reason));
     }
-    check_unrelaxed(rule.scope.key.as_ref())?;
+    let reason = "a limit that is shared is one for all keys; relax a rule of its own instead";
+    check_unrelaxed(rule.scope.key.as_ref(), reason)?;
     if !matches!(rule.place, Place::Default) {
         return Err(ConfigError::new(
             "backend",
@@ -152,9 +153,8 @@ fn check_time(time: &Time, defaults: &Defaults<'_>) -> Result<(), ConfigError> {
     Err(ConfigError::new("clock", format!("{:?}", defaults.time), reason))
 }
 
-fn check_unrelaxed(key: Option<&KeyBy>) -> Result<(), ConfigError> {
+fn check_unrelaxed(key: Option<&KeyBy>, reason: &'static str) -> Result<(), ConfigError> {
     if key.is_some_and(|key| key.factors().iter().any(|factor| *factor != 1)) {
-        let reason = "a limit that is shared is one for all keys; relax a rule of its own instead";
         return Err(ConfigError::new("key", "relaxed(..)", reason));
     }
     Ok(())
@@ -169,11 +169,14 @@ pub(super) fn check_in_flight(
     check_status("status", limit.status, limit.status)?;
     check_policy(limit.policy.as_ref())?;
     check_scope(&limit.scope)?;
-    check_unrelaxed(limit.scope.key.as_ref())?;
+    let reason = "what may be in flight is one number for all keys; add a limit for those who may \
+                  have more";
+    check_unrelaxed(limit.scope.key.as_ref(), reason)?;
     if limit.retry_after.is_zero() {
         return Err(ConfigError::new("retry_after", "0s", "must be above zero"));
     }
-    for time in limit.own_clock().into_iter().chain([limit.slots.set_time(defaults.time.clone())]) {
+    // Set where the limit is compiled: a layer that is not built leaves nothing behind.
+    for time in limit.own_clock().into_iter().chain(limit.slots.known_time()) {
         check_time(time, defaults)?;
     }
     Ok(())

@@ -20,6 +20,7 @@ pub(crate) struct PlannedSlots {
 impl PlannedSlots {
     pub(super) fn compile(limit: InFlight, defaults: &Defaults<'_>) -> Self {
         let InFlight { slots, scope, status, retry_after, policy, spread, .. } = limit;
+        slots.set_time(defaults.time.clone());
         let name = Arc::clone(slots.name());
         let scope = Scoped::new(scope, slots.hasher().clone());
         Self {
