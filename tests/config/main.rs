@@ -3,7 +3,10 @@
 
 mod handles;
 mod hostile;
+mod in_flight;
 mod layers;
+mod longest;
 mod quotas;
+mod rejections;
 mod rules;
 mod support;
