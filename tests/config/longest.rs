@@ -1,5 +1,7 @@
 //! Longest waits of centuries: allowed, and whoever waits goes when it is his turn.
 
+#![allow(clippy::disallowed_methods, reason = "who waits is a task of the test")]
+
 use std::{convert::Infallible, time::Duration};
 
 use axum::body::Body;

@@ -4,6 +4,7 @@
 //! its seed to `tests/properties.proptest-regressions`, which is committed and run first from then on.
 
 mod bucket;
+mod degraded;
 mod elsewhere;
 mod executor;
 mod holds;
