@@ -37,6 +37,8 @@ pub(crate) struct Queue {
     /// How many may wait.
     depth: u64,
     waits: Waits,
+    /// Who refused at its last turn.
+    denied: Denied,
 }
 
 /// Where it waits.
@@ -111,7 +113,7 @@ impl Core {
         let number = denied[index].number;
         let place = asking.join(&mut denied[index], (now, longest), depth).ok_or(denied)?;
         let waits = Waits::new(&core, number, None, now);
-        Ok(Queue { asking, place, until, depth, waits })
+        Ok(Queue { asking, place, until, depth, waits, denied: Denied::new() })
     }
 
     /// A place among those who wait for a rule that counts elsewhere.
@@ -372,6 +374,7 @@ impl Queue {
         if let Place::Room(waiting) = &mut self.place {
             let due = denied.iter().map(|denial| due(denial, now)).max();
             waiting.postpone(due.unwrap_or(now + Duration::from_nanos(1)));
+            self.denied = denied;
             return Ok(());
         }
         let Some(index) = longest_wait(&denied) else { return Err(denied) };
@@ -393,6 +396,9 @@ impl Queue {
         let now = core.time.now();
         let denied = core.refusals(local, wanted, now);
         Outcome::Denied(denied.unwrap_or_else(|| {
+            if !self.denied.is_empty() {
+                return mem::take(&mut self.denied);
+            }
             // It would fit just now, and the wait is over all the same.
             let number = self.waits.number;
             let asked = local.iter().find(|asked| asked.rule == number);
