@@ -11,8 +11,8 @@ use http::{HeaderName, Request, Response};
 use proptest::{collection::vec, option, prelude::*, sample::Index};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
-    InFlight, LeakyBucket, ManualClock, Missing, RateLimitLayer, Rejection, RejectionPolicy, Rule,
-    key,
+    Decision, InFlight, LeakyBucket, ManualClock, Missing, RateLimitLayer, Rejection,
+    RejectionPolicy, Rule, TokenBucket, key, testing::ScriptedBackend,
 };
 
 use crate::{
@@ -56,7 +56,9 @@ fn event() -> impl Strategy<Value = Event> {
 struct Setting {
     /// With whether each counts per key.
     rules: Vec<(Exact, bool)>,
-    in_flight: Option<u32>,
+    in_flight: Vec<u32>,
+    /// Whether there is a rule that counts elsewhere: what that says, again and again.
+    far: Option<Vec<Option<Span>>>,
     /// Everybody may wait for ever, or so many times a span.
     longest: Option<(usize, u8, Span)>,
     depth: u64,
@@ -65,15 +67,20 @@ struct Setting {
 
 fn setting() -> impl Strategy<Value = Setting> {
     let longest = option::weighted(0.7, (0..3_usize, 1..6_u8, span()));
+    let depth = prop_oneof![1..6_u64, Just(1_000)];
+    let in_flight = vec(1..4_u32, 0..=2);
+    let far = option::weighted(0.3, vec(option::of(span()), 1..6));
     let rules = vec((exact(), any::<bool>()), 1..=3);
-    (rules, option::of(1..4_u32), longest, prop_oneof![1..6_u64, Just(1_000)], any::<bool>())
-        .prop_map(|(rules, in_flight, longest, depth, told)| Setting {
+    (rules, in_flight, far, longest, depth, any::<bool>()).prop_map(
+        |(rules, in_flight, far, longest, depth, told)| Setting {
             rules,
             in_flight,
+            far,
             longest,
             depth,
             told,
-        })
+        },
+    )
 }
 
 /// What an admitted one holds: a response whose body has not ended.
@@ -84,7 +91,7 @@ struct Scene {
     epoch: (u64, Duration),
     alarms: Alarms,
     layer: RateLimitLayer,
-    flight: InFlight,
+    flights: Vec<InFlight>,
     longest: Duration,
     tasks: Tasks<Answer>,
     first: First,
@@ -121,16 +128,30 @@ impl Scene {
                 false => rule,
             });
         }
-        let flight = InFlight::new("flight", setting.in_flight.unwrap_or(1));
-        if setting.in_flight.is_some() {
+        let flights = setting.in_flight.iter().enumerate();
+        let flights: Vec<_> = flights.map(|(n, l)| InFlight::new(format!("f{n}"), *l)).collect();
+        for flight in &flights {
             builder = builder.in_flight(flight.clone());
+        }
+        if let Some(said) = setting.far.clone() {
+            let quota = setting.rules[0].0.algorithm.quota();
+            let backend = ScriptedBackend::from_fn(move |charge| {
+                match said[charge.serial as usize % said.len()] {
+                    None => Decision::allowed(9, 9, Duration::ZERO),
+                    Some(span) => {
+                        let wait = Duration::from_nanos(span.nanos(quota));
+                        Decision::denied(9, 0, wait, wait)
+                    }
+                }
+            });
+            builder = builder.rule(Rule::new("far", TokenBucket::per_second(9)).backend(backend));
         }
         Self {
             layer: builder.build().unwrap(),
             setting,
             epoch,
             alarms,
-            flight,
+            flights,
             longest,
             tasks: Tasks::default(),
             first,
@@ -189,11 +210,7 @@ impl Scene {
                 let never = rules
                     .clone()
                     .any(|((rule, _), cost)| *cost > rule.algorithm.quota().max_burst());
-                prop_assert!(
-                    never || self.setting.longest.is_some() || self.setting.depth < 1_000,
-                    "{} could wait for ever",
-                    id
-                );
+                prop_assert!(never || self.may_refuse(), "{} could wait for ever", id);
                 prop_assert!(never == wait.is_none());
                 if let Some(wait) = wait {
                     prop_assert!(
@@ -205,6 +222,12 @@ impl Scene {
             }
         }
         Ok(())
+    }
+
+    /// Whether somebody may be refused who might fit one day.
+    fn may_refuse(&self) -> bool {
+        let Setting { longest, depth, far, .. } = &self.setting;
+        longest.is_some() || *depth < 1_000 || far.is_some()
     }
 
     /// What nobody need wait longer for, if all go one after the other.
@@ -220,9 +243,10 @@ impl Scene {
         for (id, answer) in self.tasks.run(self.first) {
             self.settled(id, answer)?;
         }
-        let in_flight = if self.setting.in_flight.is_some() { self.held.len() as u64 } else { 0 };
-        prop_assert_eq!(self.flight.in_flight(), in_flight);
-        prop_assert!(in_flight <= self.flight.limit());
+        for flight in &self.flights {
+            prop_assert_eq!(flight.in_flight(), self.held.len() as u64);
+            prop_assert!(flight.in_flight() <= flight.limit());
+        }
         let now = self.alarms.get();
         let waiting = self.waiting.values().filter(|(since, ..)| {
             Duration::from_nanos(now - since) > self.longest.saturating_add(TICK)
@@ -311,7 +335,9 @@ impl Scene {
         }
         prop_assert_eq!(self.tasks.ids(), Vec::<usize>::new());
         self.held.clear();
-        prop_assert_eq!((self.flight.in_flight(), self.flight.waiting()), (0, 0));
+        for flight in &self.flights {
+            prop_assert_eq!((flight.in_flight(), flight.waiting()), (0, 0));
+        }
         let now = self.alarms.get();
         for rule in 0..self.setting.rules.len() {
             let expected = self.model(rule, 0).peek(now, 1);
