@@ -1,8 +1,9 @@
-//! Properties of the algorithms in process, against slow models.
+//! Properties of the algorithms in process and of waiting, against slow models.
 //!
 //! Every property runs at least 10,000 random cases on a `ManualClock`, times `SLUICE_SCALE`. Where one fails, proptest writes
 //! its seed to `tests/properties.proptest-regressions`, which is committed and run first from then on.
 
+mod blocked;
 mod bucket;
 mod degraded;
 mod elsewhere;

@@ -2,17 +2,18 @@
 //! none, nothing held by those who wait, and everybody in the end who stays.
 
 use std::{
+    any::Any,
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
 use axum::body::Body;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, Response};
 use proptest::{collection::vec, option, prelude::*, sample::Index};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
-    Decision, InFlight, LeakyBucket, ManualClock, Missing, RateLimitLayer, Rejection,
-    RejectionPolicy, Rule, TokenBucket, key, testing::ScriptedBackend,
+    Decision, InFlight, Missing, RateLimitLayer, Rejection, RejectionPolicy, Rule, TokenBucket,
+    key, testing::ScriptedBackend,
 };
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     executor::{Alarms, First, Tasks},
     models::{Expected, Model, Numbers},
     quotas::{Cost, Exact, Span, cost, epoch, exact, span},
-    subjects::{clock, endless, now as ready_now, request, served},
+    subjects::{clock, endless, now as ready_now, request},
     ways::first,
 };
 
@@ -35,6 +36,8 @@ enum Event {
     Leave(Index),
     /// Somebody who was admitted is done.
     Finish(Index),
+    /// Somebody takes a permit of one limit by himself.
+    Take(usize),
     Advance(usize, Span),
     Poke(Index),
     /// A rule forgets a key.
@@ -46,6 +49,7 @@ fn event() -> impl Strategy<Value = Event> {
         8 => (0..2_u8, [cost(), cost(), cost()]).prop_map(|(key, costs)| Event::Arrive(key, costs)),
         2 => any::<Index>().prop_map(Event::Leave),
         4 => any::<Index>().prop_map(Event::Finish),
+        2 => (0..2_usize).prop_map(Event::Take),
         5 => (0..3_usize, span()).prop_map(|(scale, span)| Event::Advance(scale, span)),
         1 => any::<Index>().prop_map(Event::Poke),
         1 => (0..3_usize, 0..2_u8).prop_map(|(rule, key)| Event::Reset(rule, key)),
@@ -98,7 +102,8 @@ struct Scene {
     models: HashMap<(usize, u8), Model>,
     /// Who waits: since when, and what he asks for.
     waiting: BTreeMap<usize, (u64, u8, Vec<u64>)>,
-    held: Vec<Response<Body>>,
+    /// Answers, with a permit of each limit in flight, and permits of one.
+    held: Vec<(Option<usize>, Box<dyn Any>)>,
     came: usize,
 }
 
@@ -202,7 +207,7 @@ impl Scene {
                 for (rule, cost) in costs.iter().enumerate() {
                     prop_assert!(self.model(rule, key).charge(now, *cost), "{} on {}", id, rule);
                 }
-                self.held.push(answer);
+                self.held.push((None, Box::new(answer)));
             }
             Err(wait) => {
                 prop_assert!(waited <= self.longest.saturating_add(TICK), "{} at {}", id, now);
@@ -243,8 +248,9 @@ impl Scene {
         for (id, answer) in self.tasks.run(self.first) {
             self.settled(id, answer)?;
         }
-        for flight in &self.flights {
-            prop_assert_eq!(flight.in_flight(), self.held.len() as u64);
+        for (index, flight) in self.flights.iter().enumerate() {
+            let of = self.held.iter().filter(|(of, _)| of.is_none_or(|of| of == index));
+            prop_assert_eq!(flight.in_flight(), of.count() as u64);
             prop_assert!(flight.in_flight() <= flight.limit());
         }
         let now = self.alarms.get();
@@ -285,6 +291,11 @@ impl Scene {
                 if !self.held.is_empty() {
                     self.held.remove(index.index(self.held.len()));
                 }
+            }
+            Event::Take(index) => {
+                let permit = self.flights.get(index).and_then(InFlight::try_acquire);
+                let held = permit.map(|permit| (Some(index), Box::new(permit) as Box<dyn Any>));
+                self.held.extend(held);
             }
             Event::Advance(scale, span) => {
                 let quota =
@@ -363,47 +374,4 @@ proptest! {
         }
         scene.end()?;
     }
-}
-
-/// The first in a room waits for a permit in flight, and nobody knows when that comes: those behind go by
-/// the rate alone, for what they are told and for how long they wait.
-#[test]
-fn behind_one_who_waits_for_what_is_in_flight() {
-    let clock = ManualClock::new();
-    let limiter = LeakyBucket::per_second(10).limiter().clock(clock.clone()).build().unwrap();
-    let flight = InFlight::new("flight", 1).clock(clock.clone());
-    let seconds = |n| RejectionPolicy::queue(Duration::from_secs(n), 100);
-    let builder = || RateLimitLayer::builder().rule(Rule::on(limiter.clone()));
-    let both = builder().in_flight(flight.clone()).rejection(seconds(10)).build().unwrap();
-    let alone = builder().rejection(seconds(2)).build().unwrap();
-    let mut tasks = Tasks::default();
-    let come = |tasks: &mut Tasks<u16>, layer: &RateLimitLayer| {
-        let (id, layer) = (tasks.ids().last().map_or(0, |id| id + 1), layer.clone());
-        tasks.spawn(id, async move {
-            let request = Request::new(Body::empty());
-            layer.layer(service_fn(served)).oneshot(request).await.unwrap().status().as_u16()
-        });
-        tasks.poll(id)
-    };
-    let permit = flight.try_acquire();
-    assert!(limiter.try_acquire().is_allowed());
-    assert_eq!(come(&mut tasks, &both), None);
-    clock.advance(Duration::from_millis(100));
-    assert_eq!(tasks.run(First::Oldest), []);
-    assert_eq!(flight.waiting(), 1);
-
-    let soon = Duration::from_millis(100);
-    assert_eq!(limiter.peek(1).retry_after(), Some(soon));
-    assert_eq!(come(&mut tasks, &alone), None);
-    assert_eq!(limiter.try_acquire().retry_after(), Some(2 * soon));
-    // A rate put in force gives no permit, and nobody more time.
-    limiter.set_limit(limiter.quota()).unwrap();
-    assert_eq!(tasks.run(First::Newest), []);
-    clock.advance(Duration::from_secs(2) - Duration::from_nanos(1));
-    assert_eq!(tasks.run(First::Newest), []);
-    clock.advance(Duration::from_nanos(1));
-    assert_eq!(tasks.run(First::Newest), [(1, 429)]);
-    drop(permit);
-    assert_eq!(tasks.run(First::Newest), [(0, 200)]);
-    assert_eq!((limiter.waiting(), flight.waiting(), flight.in_flight()), (0, 0, 0));
 }
