@@ -24,8 +24,6 @@ pub(crate) struct Core {
     pub(crate) is_plain: bool,
     pub(crate) expose_decision: bool,
     pub(crate) expose_rejection: bool,
-    /// Whether somebody wants to know how what is in flight ends.
-    pub(crate) wants_outcome: bool,
     /// Whether a rule wants the route or the peer: what the first requests are looked at for.
     pub(crate) wants_route: bool,
     pub(crate) wants_peer: bool,

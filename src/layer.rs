@@ -312,7 +312,6 @@ impl RateLimitLayerBuilder {
                     && self.exempt.is_empty()
                     && self.observers.is_empty(),
                 knows_proxy,
-                wants_outcome: plan.slots.iter().any(|slots| slots.slots.is_observed()),
                 wants_route,
                 lacks_waiting: plan.rules.iter().any(Planned::lacks_waiting),
                 plan,

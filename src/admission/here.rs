@@ -63,6 +63,9 @@ impl Core {
     pub(crate) fn decide_here(&self, head: &Head<'_>, now: Nanos) -> Option<Outcome> {
         match (&*self.plan.rules, &*self.plan.slots) {
             ([rule], []) => self.decide_one(rule, head, now),
+            ([], [slots]) if slots.scope.key.is_none() => {
+                self.lend_one(slots, &mut [], true, head, now)
+            }
             _ => self.decide_several(head, now),
         }
     }
@@ -110,8 +113,12 @@ impl Core {
             fit &= charge.is_ok() && !limit.is_waited_for(seat);
             all.push(Foreseen { asked, limit, charge: charge.ok().flatten() });
         }
-        if !self.plan.slots.is_empty() {
-            return self.decide_lending(&mut all, fit, head, now);
+        match &*self.plan.slots {
+            [] => {}
+            [slots] if slots.scope.key.is_none() => {
+                return self.lend_one(slots, &mut all, fit, head, now);
+            }
+            _ => return self.decide_lending(&mut all, fit, head, now),
         }
         if !fit && let Some(denied) = self.refusals(&asked(&all), &[], now) {
             return Some(Outcome::Denied(denied));
@@ -119,7 +126,29 @@ impl Core {
         charge_all(&mut all, now).err().map(Outcome::denied)
     }
 
-    /// The same where there are in-flight limits too: asks them, and takes permits before it charges.
+    /// The same with the one in-flight limit, without keys, that most layers have which have any.
+    #[inline]
+    fn lend_one(
+        &self,
+        slots: &PlannedSlots,
+        all: &mut [Foreseen<'_>],
+        fit: bool,
+        head: &Head<'_>,
+        now: Nanos,
+    ) -> Option<Outcome> {
+        if !fit || !slots.scope.applies(head) || !slots.slots.is_open(None) {
+            return self.decide_lending(all, fit, head, now);
+        }
+        let Some(permit) = slots.slots.try_take(None) else {
+            return self.decide_lending(all, fit, head, now);
+        };
+        Some(match charge_all(all, now) {
+            Ok(()) => Outcome::Lent(permit),
+            Err(denial) => Outcome::denied(denial),
+        })
+    }
+
+    /// The same with any in-flight limits: asks them, and takes permits before it charges.
     #[inline(never)]
     fn decide_lending(
         &self,
@@ -137,17 +166,12 @@ impl Core {
         {
             return Some(Outcome::Denied(denied));
         }
-        let lent = match self.lend(&wanted) {
-            Ok(lent) => lent,
-            Err(denial) => return Some(Outcome::denied(denial)),
-        };
-        if let Err(denial) = charge_all(all, now) {
-            return Some(Outcome::denied(denial));
+        let lent = self.lend(&wanted).and_then(|lent| charge_all(all, now).map(|()| lent));
+        match lent {
+            Ok(lent) if lent.is_empty() => None,
+            Ok(lent) => Some(Outcome::Admitted(Admission { lent, ..Admission::default() })),
+            Err(denial) => Some(Outcome::denied(denial)),
         }
-        if lent.is_empty() {
-            return None;
-        }
-        Some(Outcome::Admitted(Admission { lent, ..Admission::default() }))
     }
 
     /// Whose permits the request spends on a rule; nobody's where the rule does not apply.

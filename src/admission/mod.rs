@@ -24,12 +24,14 @@ use crate::{
     BackendError, Decision,
     backend::local::Seat,
     clock::{BoxFuture, Nanos},
-    in_flight::Lent,
+    in_flight::{Lent, Permit},
 };
 
 /// What the limits decided. They are told by their numbers in the plan.
 pub(crate) enum Outcome {
     Admitted(Admission),
+    /// Admitted at once, with one permit and nothing to tell.
+    Lent(Permit),
     /// These refuse, in the order written; nothing is charged.
     Denied(Denied),
     /// The request has no key for this limit, which refuses it with this status.

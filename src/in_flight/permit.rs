@@ -51,6 +51,11 @@ impl Permit {
         slots.tell(started, outcome);
     }
 
+    /// Whether somebody wants to know how it ends.
+    pub(crate) fn wants_outcome(&self) -> bool {
+        self.slots.is_observed()
+    }
+
     /// The name of the limit.
     #[must_use]
     pub fn name(&self) -> &str {

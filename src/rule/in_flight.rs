@@ -168,7 +168,8 @@ impl InFlight {
     }
 
     /// Adds an observer, which is told how each permit taken from now on has ended, of all clones:
-    /// [`Observer::finished`]. For measuring what a permit is held for.
+    /// [`Observer::finished`]. For measuring what a permit is held for. An observer that takes a permit of the same
+    /// limit is told of that one as well, and so on.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}};

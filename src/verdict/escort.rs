@@ -27,8 +27,15 @@ pub(crate) struct Escort {
 }
 
 /// Whether the request asks for a connection of its own, which outlives the answer.
+#[inline]
 pub(super) fn wants_upgrade(head: &Head<'_>) -> bool {
-    head.method() == Method::CONNECT || head.headers().contains_key(header::UPGRADE)
+    let headers = head.headers();
+    // Where there are few, comparing them is cheaper than to hash the one looked for.
+    let has_upgrade = match headers.keys_len() {
+        0..8 => headers.keys().any(|name| name == header::UPGRADE),
+        _ => headers.contains_key(header::UPGRADE),
+    };
+    has_upgrade || head.method() == Method::CONNECT
 }
 
 impl Escort {

@@ -115,6 +115,15 @@ impl Core {
         }
     }
 
+    /// Whether a permit is all that goes along with an admitted request.
+    #[inline]
+    fn is_all(&self, permit: &Permit, head: &Head<'_>, unmatched: Unmatched) -> bool {
+        !unmatched.0
+            && !self.is_curious()
+            && !permit.wants_outcome()
+            && !escort::wants_upgrade(head)
+    }
+
     /// Judges a request whose outcome has come.
     pub(crate) fn judge_late(
         self: &Arc<Self>,
@@ -147,6 +156,14 @@ impl Core {
         reached: Option<Reached>,
     ) -> Verdict {
         match outcome {
+            Outcome::Lent(permit) if self.is_all(&permit, head, unmatched) => {
+                Verdict::Pass(Pass::Held(permit))
+            }
+            Outcome::Lent(permit) => {
+                let lent = smallvec::smallvec![permit];
+                let admission = Admission { lent, ..Admission::default() };
+                Verdict::Pass(Pass::Escorted(self.escorted(head, admission, now, unmatched)))
+            }
             Outcome::Admitted(admission) => {
                 Verdict::Pass(self.pass(head, admission, now, unmatched))
             }
@@ -154,7 +171,7 @@ impl Core {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn pass(
         self: &Arc<Self>,
         head: &Head<'_>,
@@ -162,14 +179,14 @@ impl Core {
         now: Nanos,
         unmatched: Unmatched,
     ) -> Pass {
-        if !unmatched.0 && !self.is_curious() {
-            match admission.lent.len() {
-                0 => return Pass::Plain,
-                1 if !self.wants_outcome && !escort::wants_upgrade(head) => {
-                    return admission.lent.pop().map_or(Pass::Plain, Pass::Held);
-                }
-                _ => {}
-            }
+        if !unmatched.0 && !self.is_curious() && admission.lent.is_empty() {
+            return Pass::Plain;
+        }
+        if let [permit] = &*admission.lent
+            && self.is_all(permit, head, unmatched)
+            && let Some(permit) = admission.lent.pop()
+        {
+            return Pass::Held(permit);
         }
         Pass::Escorted(self.escorted(head, admission, now, unmatched))
     }

@@ -75,7 +75,9 @@ impl Core {
                 return Verdict::Refuse(self.refuse_keyless(head, number, status));
             }
             // Handled where a request passes.
-            Outcome::Admitted(_) => return Verdict::Pass(super::Pass::Plain),
+            Outcome::Admitted(_) | Outcome::Lent(_) => {
+                return Verdict::Pass(super::Pass::Plain);
+            }
         };
         let reached = reached.unwrap_or_else(|| {
             let failed = failed.as_ref().map(|(rule, _)| *rule);
