@@ -168,7 +168,10 @@ fn me_08_queue_and_degrade_may_reenter() {
         });
         let layer = RateLimitLayer::builder()
             .rule(
-                Rule::new("each", FixedWindow::per_day(6)).key(key.clone()).missing(Missing::Skip),
+                Rule::new("each", FixedWindow::per_day(6))
+                    .max_keys(1_000)
+                    .key(key.clone())
+                    .missing(Missing::Skip),
             )
             .in_flight(slots.clone().key(key).missing(Missing::Skip).observer(reenter.clone()))
             .rejection(RejectionPolicy::queue(5 * SECOND, 1_000).or(degrade))
