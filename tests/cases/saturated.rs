@@ -1,12 +1,10 @@
 //! What cases of other areas say of limits that are full, of requests that wait, and of degraded answers.
 
 use std::{
-    pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -16,7 +14,7 @@ use tokio::{runtime, task::JoinSet};
 use tower_http::cors::CorsLayer;
 use tower_sluice::{
     FixedWindow, Handle, InFlight, ManualClock, Missing, Observer, RateLimitLayer, RejectionPolicy,
-    Rule, TokenBucket,
+    Rule,
     event::{Admitted, Finished, Rejected},
     key, matcher,
 };
@@ -24,7 +22,7 @@ use tower_sluice::{
 use crate::{
     support::{ask, by_user, get_with, request, tally},
     support_core::SECOND,
-    support_wire::{Held, is_pending, until},
+    support_wire::{Held, until},
 };
 
 const DEGRADED: StatusCode = StatusCode::NON_AUTHORITATIVE_INFORMATION;
