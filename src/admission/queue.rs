@@ -182,6 +182,14 @@ impl Asking {
 /// A wait has ended without an admission.
 struct GivenUp;
 
+/// What came of asking other backends.
+enum Refused {
+    /// These deny for now.
+    Again(Denied),
+    /// There is nothing more to wait for.
+    Over(Outcome),
+}
+
 impl Queue {
     /// Waits, and is admitted or denied.
     ///
@@ -200,6 +208,8 @@ impl Queue {
 
     async fn wait(&mut self) -> Outcome {
         let core = Arc::clone(&self.asking.core);
+        // Read once: what is being asked is not to be taken for nothing to ask.
+        let asks_elsewhere = !self.asking.calls.is_empty();
         // It has been asked once already where that is what it waits for.
         let mut asks = ASK_AGAIN + u32::from(!matches!(self.place, Place::Elsewhere(..)));
         loop {
@@ -215,7 +225,7 @@ impl Queue {
                 }
                 continue;
             }
-            let denied = if self.asking.calls.is_empty() {
+            let denied = if !asks_elsewhere {
                 match self.charge(lent, now) {
                     Ok(admission) => return Outcome::Admitted(admission),
                     Err(denied) => denied,
@@ -223,8 +233,10 @@ impl Queue {
             } else {
                 asks -= 1;
                 match self.ask(lent, now).await {
-                    Outcome::Denied(denied) if asks > 0 => denied,
-                    outcome => return outcome,
+                    Ok(admission) => return Outcome::Admitted(admission),
+                    Err(Refused::Again(denied)) if asks > 0 => denied,
+                    Err(Refused::Again(denied)) => return Outcome::Denied(denied),
+                    Err(Refused::Over(outcome)) => return outcome,
                 }
             };
             if let Err(denied) = self.move_on(denied, core.time.now()) {
@@ -335,38 +347,56 @@ impl Queue {
     }
 
     /// Asks other backends, with what counts here set aside.
-    async fn ask(&mut self, lent: Lent, now: Nanos) -> Outcome {
+    async fn ask(&mut self, lent: Lent, now: Nanos) -> Result<Admission, Refused> {
         let Asking { core, local, calls, .. } = &mut self.asking;
         let mut held = match Held::new(core, local, lent, mem::take(calls), now) {
             Ok(held) => held,
             Err((denial, returned)) => {
                 *calls = returned;
-                return Outcome::denied(denial);
+                return Err(Refused::Again(smallvec::smallvec![denial]));
             }
         };
-        if let Some(refusal) = held.ask_waiting(self.until).await {
-            *calls = held.let_go();
-            return refusal;
+        // How long that takes nobody knows; those behind are not late for it.
+        if let Place::Room(waiting) = &mut self.place {
+            waiting.block();
         }
-        let now = core.time.now();
-        if let (Some((departure, rule)), Place::Nowhere) = (held.departure(), &self.place) {
-            match core.join_elsewhere(rule, self.depth, now + departure) {
-                Some(place) => self.place = place,
-                None => {
-                    let refusal = held.no_place(rule, departure);
-                    *calls = held.let_go();
-                    return refusal;
-                }
+        match held.ask_waiting(self.until).await {
+            Ok(()) => {}
+            Err(Some(refusal)) => {
+                *calls = held.let_go();
+                return Err(match refusal {
+                    Outcome::Denied(denied) => Refused::Again(denied),
+                    failed => Refused::Over(failed),
+                });
+            }
+            Err(None) => {
+                drop(held);
+                return Err(Refused::Over(self.give_up()));
             }
         }
-        if !held.departed(now).await {
-            return self.give_up();
+        match (held.departure(), &mut self.place) {
+            (Some((departure, _)), Place::Room(waiting)) => waiting.postpone(departure),
+            (Some((departure, rule)), Place::Nowhere) => {
+                match core.join_elsewhere(rule, self.depth, departure) {
+                    Some(place) => self.place = place,
+                    None => {
+                        let refusal = held.no_place(rule, departure.since(core.time.now()));
+                        *calls = held.let_go();
+                        return Err(Refused::Over(refusal));
+                    }
+                }
+            }
+            _ => {}
+        }
+        if !held.departed().await {
+            drop(held);
+            return Err(Refused::Over(self.give_up()));
         }
         let admission = held.admit();
         if let Place::Room(waiting) = mem::replace(&mut self.place, Place::Nowhere) {
             waiting.depart(core.time.now());
         }
-        Outcome::Admitted(admission)
+        Ok(admission)
     }
 
     /// It was its turn, and these refuse: stays the first in its room until they may not, or waits for them.

@@ -1,6 +1,13 @@
 //! Asking other backends, with what counts here set aside meanwhile.
 
-use std::{future::poll_fn, mem, sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    mem,
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use smallvec::SmallVec;
 
@@ -79,8 +86,8 @@ pub(super) struct Held {
     calls: Vec<Call>,
     /// What the backends decided that allow the request.
     said: Vec<(u16, Decision)>,
-    /// The longest that a backend wants it to wait although it is allowed, and for which rule.
-    departure: Option<(Duration, u16)>,
+    /// The last instant that a backend wants it to wait for although it is allowed, and for which rule.
+    departure: Option<(Nanos, u16)>,
 }
 
 impl Held {
@@ -118,12 +125,12 @@ impl Held {
         for index in 0..self.calls.len() {
             match self.calls[index].check(now, |rule| self.core.first_wait(rule)) {
                 Answer::Ready(answer) => {
-                    if let Some(refusal) = self.settle(index, answer) {
+                    if let Some(refusal) = self.settle(index, now, answer) {
                         return Decided::Now(refusal);
                     }
                 }
                 Answer::Pending(answer) => {
-                    return Decided::Later(Box::pin(self.rest(index, answer)));
+                    return Decided::Later(Box::pin(self.rest(index, now, answer)));
                 }
             }
         }
@@ -137,11 +144,12 @@ impl Held {
     async fn rest(
         mut self,
         index: usize,
+        asked: Nanos,
         answer: BoxFuture<'static, Result<Verdicts, BackendError>>,
     ) -> Outcome {
         let first = self.calls[index].first_rule();
-        let mut waits = Waits::new(&self.core, first, None, self.core.time.now());
-        let refusal = self.answers(index, answer).await;
+        let mut waits = Waits::new(&self.core, first, None, asked);
+        let refusal = self.answers(index, asked, answer).await;
         waits.is_over();
         match refusal {
             Some(refusal) => refusal,
@@ -153,35 +161,49 @@ impl Held {
     async fn answers(
         &mut self,
         index: usize,
+        asked: Nanos,
         answer: BoxFuture<'static, Result<Verdicts, BackendError>>,
     ) -> Option<Outcome> {
-        let mut refusal = self.settle(index, answer.await);
+        let mut refusal = self.settle(index, asked, answer.await);
         for next in index + 1..self.calls.len() {
             if refusal.is_some() {
                 break;
             }
-            let core = Arc::clone(&self.core);
-            let answer = self.calls[next].check(core.time.now(), |rule| core.first_wait(rule));
-            refusal = self.settle(next, answer.resolve().await);
+            let (core, asked) = (Arc::clone(&self.core), self.core.time.now());
+            let answer = self.calls[next].check(asked, |rule| core.first_wait(rule));
+            refusal = self.settle(next, asked, answer.resolve().await);
         }
         refusal
     }
 
-    /// Asks for one who waits, until then at the longest; an outcome where a backend refuses.
-    pub(super) async fn ask_waiting(&mut self, until: Nanos) -> Option<Outcome> {
+    /// Asks for one who waits, until then at the longest; an error with the outcome where a backend refuses, and
+    /// without one where it does not answer in time.
+    pub(super) async fn ask_waiting(&mut self, until: Nanos) -> Result<(), Option<Outcome>> {
+        let mut timer = Timer::new(self.core.time.clone());
         for index in 0..self.calls.len() {
-            let now = self.core.time.now();
-            let answer = self.calls[index].check(now, |_| until.since(now).into());
-            let refusal = self.settle(index, answer.resolve().await);
-            if refusal.is_some() {
-                return refusal;
+            let asked = self.core.time.now();
+            let answer = self.calls[index].check(asked, |_| until.since(asked).into());
+            let mut answer = pin!(answer.resolve());
+            let in_time = poll_fn(|cx| match answer.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                // Whether it is the end of the wait, or the timer is not the clock's.
+                Poll::Pending => timer.poll_until(until, cx).map(|_| None),
+            });
+            let answer = in_time.await.ok_or(None)?;
+            if let Some(refusal) = self.settle(index, asked, answer) {
+                return Err(Some(refusal));
             }
         }
-        None
+        Ok(())
     }
 
     /// Takes a backend's answer; an outcome where it refuses.
-    fn settle(&mut self, index: usize, answer: Result<Verdicts, BackendError>) -> Option<Outcome> {
+    fn settle(
+        &mut self,
+        index: usize,
+        asked: Nanos,
+        answer: Result<Verdicts, BackendError>,
+    ) -> Option<Outcome> {
         let call = &mut self.calls[index];
         let first = call.first_rule();
         let verdicts = match answer {
@@ -205,8 +227,9 @@ impl Held {
         }
         for (item, verdict) in decided {
             self.said.push((item.asked.rule, verdict.decision()));
-            let departure = verdict.departure();
-            if departure > self.departure.map_or(Duration::ZERO, |(longest, _)| longest) {
+            // Counted from when it was asked: that is what it was told of the longest wait.
+            let departure = asked + verdict.departure();
+            if departure > self.departure.map_or(asked, |(last, _)| last) {
                 self.departure = Some((departure, item.asked.rule));
             }
         }
@@ -220,13 +243,14 @@ impl Held {
             return Outcome::Admitted(self.admit());
         };
         let now = self.core.time.now();
+        let wait = departure.since(now);
         let Some(place) = self.core.place_elsewhere(rule, now) else {
-            return self.no_place(rule, departure);
+            return self.no_place(rule, wait);
         };
         let mut waits = Waits::new(&self.core, rule, Some(place), now);
-        if !self.sleep(now + departure).await {
+        if !self.sleep(departure).await {
             waits.is_over();
-            return self.no_place(rule, departure);
+            return self.no_place(rule, wait);
         }
         waits.is_over();
         let mut admission = self.admit();
@@ -234,24 +258,24 @@ impl Held {
         Outcome::Admitted(admission)
     }
 
-    pub(super) fn no_place(&self, rule: u16, wait: Duration) -> Outcome {
+    pub(super) fn no_place(&self, rule: u16, wait: Nanos) -> Outcome {
         let said = self.said.iter().find(|(said, _)| *said == rule);
         let mut denial = Denial { number: rule, decision: said.map(|(_, decision)| *decision) };
         if let Some(decision) = &mut denial.decision {
-            decision.deny(wait.into());
+            decision.deny(wait);
         }
         Outcome::denied(denial)
     }
 
-    /// The longest that a backend wants it to wait although it is allowed, and for which rule.
-    pub(super) fn departure(&self) -> Option<(Duration, u16)> {
+    /// The last instant that a backend wants it to wait for although it is allowed, and for which rule.
+    pub(super) fn departure(&self) -> Option<(Nanos, u16)> {
         self.departure
     }
 
-    /// Sleeps until its departure, which counts from `now`; false where the timer is not the clock's.
-    pub(super) async fn departed(&mut self, now: Nanos) -> bool {
+    /// Sleeps until its departure; false where the timer is not the clock's.
+    pub(super) async fn departed(&mut self) -> bool {
         match self.departure {
-            Some((departure, _)) => self.sleep(now + departure).await,
+            Some((departure, _)) => self.sleep(departure).await,
             None => true,
         }
     }

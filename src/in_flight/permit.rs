@@ -53,7 +53,7 @@ impl Permit {
 
     /// Whether somebody wants to know how it ends.
     pub(crate) fn wants_outcome(&self) -> bool {
-        self.slots.is_observed()
+        self.started != UNTOLD
     }
 
     /// The name of the limit.

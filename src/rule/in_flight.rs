@@ -202,6 +202,7 @@ impl InFlight {
     }
 
     /// Takes a permit; `None` where all are taken, or somebody waits for one.
+    #[inline]
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
         self.slots.try_take(None)

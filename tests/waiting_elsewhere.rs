@@ -1,0 +1,99 @@
+//! Requests that wait while a backend elsewhere takes its time.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::body::Body;
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_sluice::{
+    Decision, LeakyBucket, RateLimitLayer, RejectionPolicy, Rule, TokenBucket,
+    testing::ScriptedBackend,
+};
+
+#[path = "shared/tasks.rs"]
+#[allow(dead_code, reason = "shared with tests that use more of it")]
+mod tasks;
+
+use tasks::{Steps, Tasks};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+async fn ask(layer: RateLimitLayer) -> u16 {
+    let inner =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let Ok(answer) = layer.layer(inner).oneshot(Request::new(Body::empty())).await;
+    answer.status().as_u16()
+}
+
+fn denied() -> Decision {
+    Decision::denied(1, 0, MILLI * 10, MILLI * 10)
+}
+
+/// A backend that takes as long as the longest wait does not prolong it.
+#[test]
+fn nobody_waits_longer_for_an_answer_than_he_may() {
+    let clock = Steps::default();
+    // Asked at once it denies; asked again it takes 200 ms to allow.
+    let backend = ScriptedBackend::decisions([denied()]).delay(clock.clone(), MILLI * 200);
+    let layer = RateLimitLayer::builder()
+        .rule(Rule::new("fleet", TokenBucket::per_second(5)).backend(backend.clone()))
+        .rejection(RejectionPolicy::queue(MILLI * 100, 5))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let handle = layer.handle();
+    let mut tasks = Tasks::new(clock);
+    tasks.start("a", ask(layer));
+    tasks.to(MILLI * 1_000);
+    // Denied after 200 ms, asks again 10 ms later, and gives up at the end of its 100 ms.
+    assert_eq!(tasks.ended(), [("a", MILLI * 300, 429)]);
+    assert_eq!(backend.checks().len(), 2);
+    assert_eq!(handle.waiting("fleet").unwrap(), 0);
+}
+
+/// A departure counts from the question, as the longest wait that came with it does.
+#[test]
+fn a_slow_answer_does_not_put_off_the_departure() {
+    let clock = Steps::default();
+    let backend = ScriptedBackend::new().delay(clock.clone(), MILLI * 30).departing(MILLI * 100);
+    let layer = RateLimitLayer::builder()
+        .rule(Rule::new("fleet", TokenBucket::per_second(5)).backend(backend))
+        .rejection(RejectionPolicy::queue(MILLI * 100, 5))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let mut tasks = Tasks::new(clock);
+    tasks.start("a", ask(layer));
+    tasks.to(MILLI * 1_000);
+    assert_eq!(tasks.ended(), [("a", MILLI * 100, 200)]);
+}
+
+/// While the first in a room asks elsewhere he is not late, and so those behind do not outstay their waits.
+#[test]
+fn a_slow_answer_does_not_prolong_the_waits_behind() {
+    let clock = Steps::default();
+    let backend = ScriptedBackend::new().delay(clock.clone(), MILLI * 500);
+    let layer = RateLimitLayer::builder()
+        .rule(Rule::new("pace", LeakyBucket::per_second(20)))
+        .rule(Rule::new("fleet", TokenBucket::per_second(5)).backend(backend))
+        .rejection(RejectionPolicy::queue(MILLI * 150, 5))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let mut tasks = Tasks::new(clock);
+    // The first has gone by what is counted here before the others come.
+    tasks.start("first", ask(layer.clone()));
+    tasks.to(MILLI * 500);
+    for name in ["second", "third", "fourth"] {
+        tasks.start(name, ask(layer.clone()));
+    }
+    tasks.to(MILLI * 2_000);
+    let ended = tasks.ended();
+    assert_eq!(ended[0], ("first", MILLI * 500, 200));
+    // The second is asked for at 550 ms, and nobody answers by 650 ms, the end of everybody's wait.
+    for (name, instant, status) in &ended[1..] {
+        assert!(*instant <= MILLI * 650 + Duration::from_nanos(1), "{name} at {instant:?}");
+        assert_eq!(*status, 429, "{name}");
+    }
+    assert_eq!(layer.handle().waiting("pace").unwrap(), 0);
+}
