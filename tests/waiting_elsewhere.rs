@@ -6,7 +6,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
-    Decision, LeakyBucket, RateLimitLayer, RejectionPolicy, Rule, TokenBucket,
+    Decision, LeakyBucket, RateLimitLayer, RejectionPolicy, Rule, TokenBucket, key,
     testing::ScriptedBackend,
 };
 
@@ -19,9 +19,14 @@ use tasks::{Steps, Tasks};
 const MILLI: Duration = Duration::from_millis(1);
 
 async fn ask(layer: RateLimitLayer) -> u16 {
+    ask_as(layer, "alice").await
+}
+
+async fn ask_as(layer: RateLimitLayer, user: &str) -> u16 {
     let inner =
         service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
-    let Ok(answer) = layer.layer(inner).oneshot(Request::new(Body::empty())).await;
+    let request = Request::builder().header("x-user-id", user).body(Body::empty()).unwrap();
+    let Ok(answer) = layer.layer(inner).oneshot(request).await;
     answer.status().as_u16()
 }
 
@@ -96,4 +101,44 @@ fn a_slow_answer_does_not_prolong_the_waits_behind() {
         assert_eq!(*status, 429, "{name}");
     }
     assert_eq!(layer.handle().waiting("pace").unwrap(), 0);
+}
+
+/// Who waits to ask again asks before those who come later; another key's are not held up.
+#[test]
+fn a_newcomer_does_not_ask_before_those_who_wait() {
+    let clock = Steps::default();
+    let backend = ScriptedBackend::decisions([denied()]);
+    let layer = RateLimitLayer::builder()
+        .rule(
+            Rule::new("fleet", TokenBucket::per_second(5))
+                .key(key::header("x-user-id").or(key::global()))
+                .backend(backend.clone()),
+        )
+        .rejection(RejectionPolicy::queue(MILLI * 100, 6))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let mut tasks = Tasks::new(clock);
+    tasks.start("first", ask_as(layer.clone(), "alice"));
+    tasks.to(MILLI * 4);
+    tasks.start("second", ask_as(layer.clone(), "alice"));
+    tasks.start("third", ask_as(layer.clone(), "alice"));
+    // Half of six places are hers, and she is told when the last of them asks.
+    tasks.start("fourth", ask_as(layer.clone(), "alice"));
+    tasks.start("bob", ask_as(layer.clone(), "bob"));
+    assert_eq!(layer.handle().waiting("fleet").unwrap(), 3);
+    tasks.to(MILLI * 50);
+    assert_eq!(
+        tasks.ended(),
+        [
+            ("fourth", MILLI * 4, 429),
+            ("bob", MILLI * 4, 200),
+            ("first", MILLI * 10, 200),
+            ("second", MILLI * 10, 200),
+            ("third", MILLI * 10, 200),
+        ]
+    );
+    let asked: Vec<_> = backend.charges().iter().map(|charge| charge.now.get()).collect();
+    assert_eq!(asked, [0, 4_000_000, 10_000_000, 10_000_000, 10_000_000]);
+    assert_eq!(layer.handle().waiting("fleet").unwrap(), 0);
 }

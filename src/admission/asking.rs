@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Admission, AllAsked, AllWanted, Asked, Decided, Outcome,
+    Admission, AllAsked, AllWanted, Asked, Decided, Denied, Outcome,
     remote::{Call, Held},
 };
 use crate::{
@@ -82,6 +82,10 @@ impl Asking {
             && let Some(denied) = core.refusals(local, wanted, now)
         {
             return Decided::Now(Outcome::Denied(denied));
+        }
+        let waited: Denied = calls.iter().flat_map(|call| call.waited_for(core, now)).collect();
+        if !waited.is_empty() {
+            return Decided::Now(Outcome::Denied(waited));
         }
         let lent = match core.lend(wanted) {
             Ok(lent) => lent,

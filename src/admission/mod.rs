@@ -7,10 +7,11 @@
 //! refusal leaves nothing charged in this process, and no permit lent.
 //!
 //! What is where: `here` decides at once over this process; `asking` keeps what a request asks for as long as
-//! it takes, `remote` asks other backends, `queue` waits.
+//! it takes, `remote` asks other backends, `queue` waits, in a `place`.
 
 mod asking;
 mod here;
+mod place;
 mod queue;
 mod remote;
 
@@ -19,7 +20,7 @@ use std::num::NonZeroU64;
 use http::StatusCode;
 use smallvec::SmallVec;
 
-pub(crate) use self::{asking::Asking, queue::Waits};
+pub(crate) use self::{asking::Asking, place::Waits};
 use crate::{
     BackendError, Decision,
     backend::local::Seat,

@@ -5,24 +5,19 @@
 //! as long as its own longest wait lasts; who has a permit in hand and meets a rule that refuses gives it back
 //! and waits there. So nothing is held while something is waited for, and no two wait for each other.
 
-use std::{
-    future::poll_fn,
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::poll_fn, mem, sync::Arc, time::Duration};
 
-use super::{Admission, Asking, Denial, Denied, Outcome, Wanted, remote::Held};
+use super::{
+    Admission, AllWanted, Asking, Denial, Denied, Outcome, Wanted,
+    place::{Place, Waits},
+    remote::Held,
+};
 use crate::{
     clock::Nanos,
     core::Core,
     event::Fault,
-    in_flight::{self, Lent, Permit},
-    plan::Count,
-    waiting::{self, Depth, Ended, Timer},
+    in_flight::{Lent, Permit},
+    waiting::{Ended, Timer},
 };
 
 /// How often a rule that counts elsewhere is asked again.
@@ -41,65 +36,6 @@ pub(crate) struct Queue {
     denied: Denied,
 }
 
-/// Where it waits.
-pub(super) enum Place {
-    /// For a rule.
-    Room(waiting::Waiting),
-    /// For an in-flight limit.
-    Line(in_flight::Waiting, Wanted),
-    /// A permit was free after all.
-    Permit(Permit, Wanted),
-    /// For a rule that counts elsewhere, until then.
-    Elsewhere(Nanos, Elsewhere),
-    /// Nothing was in the way after all.
-    Nowhere,
-}
-
-/// One of those who wait for a rule that counts elsewhere.
-pub(super) struct Elsewhere(Arc<AtomicU64>);
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        // Relaxed: a number that is compared with the depth, and orders nothing.
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Tells observers of one who leaves while he waits.
-pub(crate) struct Waits {
-    core: Arc<Core>,
-    number: u16,
-    since: Nanos,
-    is_over: bool,
-    /// Kept while he waits.
-    _place: Option<Place>,
-}
-
-impl Waits {
-    /// `place` is kept as long as it waits, unless it is kept elsewhere.
-    pub(super) fn new(core: &Arc<Core>, number: u16, place: Option<Place>, since: Nanos) -> Self {
-        Self { core: Arc::clone(core), number, since, is_over: false, _place: place }
-    }
-
-    /// For one who waits for a degrade handler's answer.
-    pub(crate) fn for_answer(core: &Arc<Core>, number: u16, since: Nanos) -> Self {
-        Self::new(core, number, None, since)
-    }
-
-    pub(crate) fn is_over(&mut self) {
-        self.is_over = true;
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        if !self.is_over {
-            let waited = self.core.time.now().since(self.since);
-            self.core.watch.left(&self.core.plan.refuser(self.number).name, waited.into());
-        }
-    }
-}
-
 impl Core {
     /// Lets a denied request wait, or says why it must not: who refuses, with what it would have to wait.
     pub(crate) fn queue(
@@ -116,13 +52,11 @@ impl Core {
         Ok(Queue { asking, place, until, depth, waits, denied: Denied::new() })
     }
 
-    /// A place among those who wait for a rule that counts elsewhere.
-    pub(super) fn join_elsewhere(&self, rule: u16, depth: u64, until: Nanos) -> Option<Place> {
-        let Count::Remote(remote) = &self.plan.rules[usize::from(rule)].count else { return None };
-        let fits = |waiting: u64| (waiting < depth).then_some(waiting + 1);
-        // Relaxed: a number that is compared with the depth, and orders nothing.
-        remote.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        Some(Place::Elsewhere(until, Elsewhere(Arc::clone(&remote.waiting))))
+    fn given_up(&self, ended: Ended) -> GivenUp {
+        if ended == Ended::Stuck {
+            self.is_stuck();
+        }
+        GivenUp
     }
 
     /// The timer does not go by the layer's clock.
@@ -140,43 +74,6 @@ fn longest_wait(denied: &Denied) -> Option<usize> {
     }
     // The first of those that are alike.
     (0..denied.len()).rev().max_by_key(|index| wait(&denied[*index]).flatten())
-}
-
-impl Asking {
-    /// Joins those who wait for the limit that denies; with its decision set to the wait where it cannot.
-    fn join(&self, denial: &mut Denial, at: (Nanos, Duration), depth: u64) -> Option<Place> {
-        let number = denial.number;
-        if let Some(wanted) = self.wanted.iter().find(|wanted| wanted.number == number) {
-            return self.join_line(*wanted, depth);
-        }
-        let (now, longest) = at;
-        let decision = denial.decision.as_mut()?;
-        let Some(asked) = self.local.iter().find(|asked| asked.rule == number) else {
-            let wait = decision.retry_after().filter(|wait| *wait <= longest)?;
-            return self.core.join_elsewhere(number, depth, now + wait);
-        };
-        let limit = self.core.limit(asked)?;
-        let keyed = self.core.plan.rules[usize::from(number)].scope.key.is_some();
-        let depth = Depth::new(depth, keyed);
-        match limit.join(asked.seat, asked.cost, &self.core.time, at, depth) {
-            waiting::Joined::Waiting(waiting) => Some(Place::Room(waiting)),
-            waiting::Joined::Free => Some(Place::Nowhere),
-            waiting::Joined::Refused(wait) => {
-                if let Some(wait) = wait {
-                    decision.deny(wait.into());
-                }
-                None
-            }
-        }
-    }
-
-    fn join_line(&self, wanted: Wanted, depth: u64) -> Option<Place> {
-        let slots = self.core.slots(&wanted)?;
-        match slots.join(wanted.key, Depth::new(depth, wanted.key.is_some())).ok()? {
-            in_flight::Joined::Permit(permit) => Some(Place::Permit(permit, wanted)),
-            in_flight::Joined::Waiting(waiting) => Some(Place::Line(waiting, wanted)),
-        }
-    }
 }
 
 /// A wait has ended without an admission.
@@ -251,22 +148,12 @@ impl Queue {
         let place = match &mut self.place {
             Place::Room(waiting) => {
                 let turn = poll_fn(|cx| waiting.poll_turn(cx)).await;
-                return turn.map(|_| None).map_err(|ended| {
-                    if ended == Ended::Stuck {
-                        self.asking.core.is_stuck();
-                    }
-                    GivenUp
-                });
+                return turn.map(|_| None).map_err(|ended| self.asking.core.given_up(ended));
             }
             // Kept while it asks, and until it departs.
-            Place::Elsewhere(until, _place) => {
-                let until = *until;
-                return poll_fn(|cx| timer.poll_until(until, cx)).await.map(|()| None).map_err(
-                    |_| {
-                        self.asking.core.is_stuck();
-                        GivenUp
-                    },
-                );
+            Place::Elsewhere(place) => {
+                let turn = poll_fn(|cx| place.poll_turn(self.until, &mut timer, cx)).await;
+                return turn.map(|()| None).map_err(|ended| self.asking.core.given_up(ended));
             }
             place => mem::replace(place, Place::Nowhere),
         };
@@ -290,7 +177,7 @@ impl Queue {
         loop {
             let number = in_hand.as_ref().map(|(_, wanted)| wanted.number);
             let others = self.asking.wanted.iter().filter(|wanted| Some(wanted.number) != number);
-            let others: super::AllWanted = others.copied().collect();
+            let others: AllWanted = others.copied().collect();
             let lacking = match core.lend(&others) {
                 Ok(mut lent) => {
                     lent.extend(in_hand.map(|(permit, _)| permit));
@@ -376,16 +263,15 @@ impl Queue {
         }
         match (held.departure(), &mut self.place) {
             (Some((departure, _)), Place::Room(waiting)) => waiting.postpone(departure),
-            (Some((departure, rule)), Place::Nowhere) => {
-                match core.join_elsewhere(rule, self.depth, departure) {
-                    Some(place) => self.place = place,
-                    None => {
-                        let refusal = held.no_place(rule, departure.since(core.time.now()));
-                        *calls = held.let_go();
-                        return Err(Refused::Over(refusal));
-                    }
+            (Some(_), Place::Elsewhere(place)) => place.depart(),
+            (Some((departure, rule)), Place::Nowhere) => match held.place(rule, self.depth) {
+                Some(place) => self.place = Place::Elsewhere(place),
+                None => {
+                    let refusal = held.no_place(rule, departure.since(core.time.now()));
+                    *calls = held.let_go();
+                    return Err(Refused::Over(refusal));
                 }
-            }
+            },
             _ => {}
         }
         if !held.departed().await {
@@ -407,6 +293,13 @@ impl Queue {
             self.denied = denied;
             return Ok(());
         }
+        if let Place::Elsewhere(place) = &self.place
+            && denied.iter().all(|denial| self.asking.core.remote(denial.number).is_some())
+        {
+            place.postpone(denied.iter().map(|denial| due(denial, now)).max().unwrap_or(now));
+            self.denied = denied;
+            return Ok(());
+        }
         let Some(index) = longest_wait(&denied) else { return Err(denied) };
         let left = self.until.since(now).into();
         self.place = Place::Nowhere;
@@ -422,19 +315,21 @@ impl Queue {
     /// Leaves; says who refuses, to a newcomer that it then is.
     fn give_up(&mut self) -> Outcome {
         self.place = Place::Nowhere;
-        let Asking { core, local, wanted, .. } = &self.asking;
+        let Asking { core, local, wanted, calls } = &self.asking;
         let now = core.time.now();
         let denied = core.refusals(local, wanted, now);
         Outcome::Denied(denied.unwrap_or_else(|| {
             if !self.denied.is_empty() {
                 return mem::take(&mut self.denied);
             }
-            // It would fit just now, and the wait is over all the same.
+            // It would fit just now, or was not asked for, and the wait is over all the same.
             let number = self.waits.number;
-            let asked = local.iter().find(|asked| asked.rule == number);
-            let decision = asked.and_then(|asked| {
-                Some(core.limit(asked)?.peek_refused(asked.seat, now, asked.cost))
-            });
+            let decision = match local.iter().find(|asked| asked.rule == number) {
+                Some(asked) => {
+                    core.limit(asked).map(|limit| limit.peek_refused(asked.seat, now, asked.cost))
+                }
+                None => calls.iter().find_map(|call| call.denied(core, number, now)),
+            };
             smallvec::smallvec![Denial { number, decision }]
         }))
     }

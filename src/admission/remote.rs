@@ -11,10 +11,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{
-    Admission, AllAsked, Asked, Decided, Denial, Denied, Outcome,
-    queue::{Place, Waits},
-};
+use super::{Admission, AllAsked, Asked, Decided, Denial, Denied, Outcome, place::Waits};
 use crate::{
     BackendError, Decision,
     backend::{Answer, Backend, Charge, LimiterId, Receipt, Verdicts, local::Hold},
@@ -23,7 +20,7 @@ use crate::{
     in_flight::Lent,
     plan::{Encoded, Remote},
     rejection::Step,
-    waiting::{Limit, Timer},
+    waiting::{Limit, Sleeping, Timer},
 };
 
 /// One call on one backend: all charges of the request there.
@@ -55,6 +52,27 @@ impl Call {
                 receipts: SmallVec::new(),
             }),
         }
+    }
+
+    /// What it asks of this rule.
+    pub(super) fn asked(&self, rule: u16) -> Option<&Asked> {
+        self.items.iter().map(|item| &item.asked).find(|asked| asked.rule == rule)
+    }
+
+    /// Who of its rules denies because others wait to ask again, before whom a newcomer must not ask.
+    pub(super) fn waited_for(&self, core: &Core, now: Nanos) -> impl Iterator<Item = Denial> {
+        self.items.iter().filter_map(move |CallItem { asked, .. }| {
+            let remote = core.remote(asked.rule)?;
+            let first = remote.waiting.first(asked.seat.hash)?;
+            Some(Denial::of(asked.rule, remote.denied(asked.seat.quota, first.since(now))))
+        })
+    }
+
+    /// What one is told who waited for this rule in vain.
+    pub(super) fn denied(&self, core: &Core, rule: u16, now: Nanos) -> Option<Decision> {
+        let (asked, remote) = (self.asked(rule)?, core.remote(rule)?);
+        let first = remote.waiting.first(asked.seat.hash).unwrap_or(now);
+        Some(remote.denied(asked.seat.quota, first.since(now)))
     }
 
     fn first_rule(&self) -> u16 {
@@ -244,9 +262,8 @@ impl Held {
         };
         let now = self.core.time.now();
         let wait = departure.since(now);
-        let Some(place) = self.core.place_elsewhere(rule, now) else {
-            return self.no_place(rule, wait);
-        };
+        let place = self.core.first_depth(rule).and_then(|depth| self.place(rule, depth));
+        let Some(place) = place else { return self.no_place(rule, wait) };
         let mut waits = Waits::new(&self.core, rule, Some(place), now);
         if !self.sleep(departure).await {
             waits.is_over();
@@ -265,6 +282,13 @@ impl Held {
             decision.deny(wait);
         }
         Outcome::denied(denial)
+    }
+
+    /// A place to wait in for a departure.
+    pub(super) fn place(&self, rule: u16, depth: u64) -> Option<Sleeping> {
+        let asked = self.calls.iter().find_map(|call| call.asked(rule))?;
+        let remote = self.core.remote(rule)?;
+        remote.waiting.depart(asked.seat.hash, self.core.depth(rule, depth))
     }
 
     /// The last instant that a backend wants it to wait for although it is allowed, and for which rule.
@@ -337,10 +361,10 @@ impl Core {
         }
     }
 
-    /// A place to wait for a rule that counts elsewhere, where its own chain has one.
-    fn place_elsewhere(&self, rule: u16, now: Nanos) -> Option<Place> {
+    /// How many may wait for this rule, where its chain begins with a queue.
+    fn first_depth(&self, rule: u16) -> Option<u64> {
         match self.plan.refuser(rule).policy.steps().first() {
-            Some(Step::Queue { depth, .. }) => self.join_elsewhere(rule, *depth, now),
+            Some(Step::Queue { depth, .. }) => Some(*depth),
             _ => None,
         }
     }

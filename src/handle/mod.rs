@@ -3,10 +3,7 @@
 mod error;
 mod rule_key;
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{fmt, sync::Arc};
 
 pub use self::{error::HandleError, rule_key::RuleKey};
 use crate::{
@@ -172,8 +169,7 @@ impl Handle {
         }
         Ok(match &self.rule(limit)?.count {
             Count::Local(limit) => limit.waiting(),
-            // Relaxed: a number for whoever asks.
-            Count::Remote(remote) => remote.waiting.load(Ordering::Relaxed),
+            Count::Remote(remote) => remote.waiting.waiting(),
         })
     }
 

@@ -1,9 +1,6 @@
 //! [`Planned`]: one rule, compiled.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{fmt, sync::Arc};
 
 use super::{
     Defaults, Encoded, MISSING,
@@ -11,7 +8,7 @@ use super::{
     scoped::{Hashed, Refuser, Scoped, Whose},
 };
 use crate::{
-    Algorithm, ConfigError, Quota, Rule,
+    Algorithm, ConfigError, Decision, Quota, Rule,
     backend::{
         Backend, LimiterId, LimiterSpec,
         local::{Counter, Seat},
@@ -21,7 +18,7 @@ use crate::{
     limiter::DEFAULT_MAX_KEYS,
     request::{cost::Cost, head::Head, key::KeyBy},
     rule::{Counting, Place, SharedLimiter},
-    waiting::Limit,
+    waiting::{Elsewhere, Limit},
 };
 
 /// One rule, compiled.
@@ -48,8 +45,17 @@ pub(crate) struct Remote {
     pub(crate) identity: usize,
     pub(crate) id: LimiterId,
     spec: LimiterSpec,
-    /// How many requests of this process wait for it.
-    pub(crate) waiting: Arc<AtomicU64>,
+    /// Who waits for it in this process.
+    pub(crate) waiting: Arc<Elsewhere>,
+}
+
+impl Remote {
+    /// What a newcomer gets who is not asked for, since others wait to ask before him.
+    pub(crate) fn denied(&self, quota: usize, wait: Nanos) -> Decision {
+        let limit = self.spec.quotas.get(quota).map_or(0, Quota::max_burst);
+        let wait = wait.max(Nanos::new(1)).into();
+        Decision::denied(limit, 0, wait, wait)
+    }
 }
 
 impl Planned {

@@ -4,6 +4,7 @@
 //! nothing; the first sleeps until he is due and charges then. Permits in flight have lines of their own, in
 //! `in_flight`: they are handed over, not waited for by the clock.
 
+mod elsewhere;
 mod limit;
 #[cfg(sluice_loom)]
 pub(crate) mod models;
@@ -11,6 +12,7 @@ mod room;
 mod timer;
 
 pub(crate) use self::{
+    elsewhere::{Elsewhere, Sleeping},
     limit::{Ended, Joined, Limit, Waiting},
     timer::{Stuck, Timer},
 };

@@ -225,7 +225,21 @@ impl Scene {
         self.scripts.insert(id, script.iter().copied().collect());
         self.store.0.lock().unwrap().scripts.insert(id as u64, script.iter().copied().collect());
         let has_place = self.waiting.len() < self.depth;
-        let expected = self.ask(id, self.now + self.longest, 2, has_place);
+        let until = self.now + self.longest;
+        // A newcomer does not ask before those who are to ask again.
+        let ahead = self.waiting.values().find_map(|(waits, _)| match *waits {
+            Waits::Asks(at, _) => Some(at.saturating_sub(self.now).max(1)),
+            Waits::Departs(_) => None,
+        });
+        let expected = match ahead {
+            None => self.ask(id, until, 2, has_place),
+            Some(wait) if has_place && wait <= self.longest => {
+                // He asks twice at most, as those do who asked before.
+                self.waiting.insert(id, (Waits::Asks(self.now + wait, 1), until));
+                None
+            }
+            Some(wait) => Some(End::Refused(Some(Duration::from_nanos(wait)))),
+        };
         self.tasks.spawn(id, async move {
             let request: Request<Body> = request(0, id as u64);
             let answer = layer.layer(service_fn(served)).oneshot(request).await.unwrap();
@@ -241,6 +255,8 @@ impl Scene {
 
     fn settle(&mut self) -> Result<(), TestCaseError> {
         let mut expected = BTreeMap::new();
+        // In the order they came; the first of those who ask holds up the others, up to their longest waits.
+        let mut is_first = true;
         for (id, (waits, until)) in self.waiting.clone() {
             let end = match waits {
                 Waits::Departs(at) if at <= self.now => {
@@ -248,11 +264,28 @@ impl Scene {
                     self.admitted += 1;
                     Some(End::Admitted)
                 }
-                Waits::Asks(at, again) if at <= self.now => {
+                Waits::Asks(at, again) if is_first && at <= self.now => {
                     self.waiting.remove(&id);
-                    self.ask(id, until, again, true)
+                    let end = self.ask(id, until, again, true);
+                    let asks = self.waiting.get(&id);
+                    is_first = !matches!(asks, Some((Waits::Asks(..), _)));
+                    end
                 }
-                _ => None,
+                // Not the first, and his longest wait is over.
+                Waits::Asks(..) if !is_first && until < self.now => {
+                    self.waiting.remove(&id);
+                    let first = self.waiting.values().find_map(|(waits, _)| match *waits {
+                        Waits::Asks(at, _) => Some(at),
+                        Waits::Departs(_) => None,
+                    });
+                    let wait = first.map_or(1, |at| at.saturating_sub(self.now).max(1));
+                    Some(End::Refused(Some(Duration::from_nanos(wait))))
+                }
+                Waits::Asks(..) => {
+                    is_first = false;
+                    None
+                }
+                Waits::Departs(_) => None,
             };
             expected.extend(end.map(|end| (id, end)));
         }
@@ -263,10 +296,14 @@ impl Scene {
 
     fn advance(&mut self, to: u64) -> Result<(), TestCaseError> {
         while self.now < to {
-            let at = |(waits, _): &(Waits, u64)| match *waits {
-                Waits::Asks(at, _) | Waits::Departs(at) => at,
+            let mut is_first = true;
+            let at = |(waits, until): &(Waits, u64)| match *waits {
+                Waits::Asks(at, _) if std::mem::take(&mut is_first) => at,
+                Waits::Asks(..) => until + 1,
+                Waits::Departs(at) => at,
             };
-            self.now = self.waiting.values().map(at).min().map_or(to, |at| at.min(to));
+            let next = self.waiting.values().map(at).min();
+            self.now = next.map_or(to, |at| at.min(to)).max(self.now + 1);
             self.clock.set(Nanos::new(self.now));
             self.settle()?;
         }
