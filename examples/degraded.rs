@@ -3,6 +3,7 @@
 //!
 //! `cargo run --example degraded` tries all of it and checks what comes.
 
+#![allow(clippy::print_stdout, reason = "it tells what came")]
 #![allow(clippy::disallowed_methods, reason = "handlers of a service sleep as they like")]
 
 use std::{
@@ -119,5 +120,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     assert_eq!((note("one").await.0, note("two").await.0, note("three").await.0), (201, 201, 202));
     assert_eq!(*store.deferred.lock().unwrap(), ["alice: three"]);
+    println!(
+        "reads, three at once: fresh, waited, refused; then from the cache: fresh, cached, cached"
+    );
+    println!("writes, two an hour: 201, 201, and 202 for the one taken for later");
     Ok(())
 }

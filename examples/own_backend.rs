@@ -1,7 +1,9 @@
 //! A whole backend of your own: windows counted in a map that several services could share, with an
 //! answer that comes later.
 //!
-//! `cargo run --example own_backend` checks what it says and prints nothing.
+//! `cargo run --example own_backend` checks what it says.
+
+#![allow(clippy::print_stdout, reason = "it tells what came")]
 
 use std::{
     collections::HashMap,
@@ -172,5 +174,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .rule(Rule::new("smooth", tower_sluice::TokenBucket::per_second(5)))
         .build();
     assert_eq!(refused.unwrap_err().field(), "algorithm");
+    println!("two rules counted on a backend of one's own, all or nothing");
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example streaming` serves both on loopback, tries them and checks what is counted.
 
+#![allow(clippy::print_stdout, reason = "it tells what came")]
 #![allow(clippy::disallowed_methods, reason = "the server is a task of its own")]
 
 use std::{
@@ -111,5 +112,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok::<(), std::io::Error>(())
     };
     tokio::time::timeout(Duration::from_secs(10), check).await??;
+    println!(
+        "a stream and a WebSocket were counted until their clients went; others met 503 meanwhile"
+    );
     Ok(())
 }

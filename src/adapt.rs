@@ -13,11 +13,12 @@ use crate::{
 };
 
 impl RejectionPolicy {
-    /// Lets `handler` answer: any axum handler, with extractors and all. State goes to
-    /// [`degrade_with_state`](Self::degrade_with_state).
+    /// Lets `handler` answer: any axum handler, with extractors and all. A handler with `State` goes to
+    /// [`degrade_with_state`](Self::degrade_with_state); here the compiler says that `Handler<_, ()>` is not implemented.
     ///
-    /// It gets a copy of the head, an empty body (but see [`taking_body`](Self::taking_body)) and the
-    /// [`Rejection`](crate::Rejection) as an extension. The request itself waits: if the handler returns
+    /// It gets a copy of the head, an empty body, and the [`Rejection`](crate::Rejection) as an extension. **A handler
+    /// that extracts the body (`String`, `Json`, `Form`, `Bytes`) needs [`taking_body`](Self::taking_body)**: without it
+    /// there is nothing to read, and `Json` would answer 400. The request itself waits: if the handler returns
     /// `Err(`[`Decline`](crate::Decline)`)` the next step has it.
     ///
     /// ```

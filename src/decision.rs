@@ -40,7 +40,7 @@ pub(crate) struct Level {
     pub(crate) reset_after: Nanos,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Allowed,
     Denied(Nanos),
@@ -142,6 +142,16 @@ impl Level {
     }
 }
 
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allowed => f.write_str("Allowed"),
+            Self::Denied(wait) => write!(f, "Denied({:?})", Duration::from(*wait)),
+            Self::Never => f.write_str("Never"),
+        }
+    }
+}
+
 impl PartialEq for Decision {
     fn eq(&self, other: &Self) -> bool {
         let numbers = |decision: &Self| {
@@ -199,7 +209,8 @@ impl RuleDecision {
         &self.rule
     }
 
-    /// The decision; none where the rule refuses without one, for a missing key or a failed backend.
+    /// The decision; none where there is none to tell: of an in-flight limit, for a missing key, for a failed
+    /// backend.
     #[must_use]
     pub fn decision(&self) -> Option<Decision> {
         self.decision

@@ -24,6 +24,8 @@ pub struct ConfigError {
     field: &'static str,
     value: String,
     reason: Cow<'static, str>,
+    /// Whether what is called a rule is an in-flight limit.
+    is_in_flight: bool,
 }
 
 impl ConfigError {
@@ -33,7 +35,8 @@ impl ConfigError {
         value: impl fmt::Display,
         reason: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { rule: None, field, value: value.to_string(), reason: reason.into() }
+        let (value, reason) = (value.to_string(), reason.into());
+        Self { rule: None, field, value, reason, is_in_flight: false }
     }
 
     /// The same error, said of `rule`; a rule named earlier stays.
@@ -43,7 +46,13 @@ impl ConfigError {
         self
     }
 
-    /// The rule's name, where one rule is concerned.
+    /// The same error, said of an in-flight limit; a name given earlier stays.
+    pub(crate) fn of_in_flight(mut self, limit: &str) -> Self {
+        self.is_in_flight |= self.rule.is_none();
+        self.of_rule(limit)
+    }
+
+    /// The name of the rule or in-flight limit, where one is concerned.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         self.rule.as_deref()
@@ -71,7 +80,8 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rule) = &self.rule {
-            write!(f, "rule {rule:?}: ")?;
+            let kind = if self.is_in_flight { "in-flight limit" } else { "rule" };
+            write!(f, "{kind} {rule:?}: ")?;
         }
         write!(f, "{} = {}: {}", self.field, self.value, self.reason)
     }

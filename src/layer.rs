@@ -268,7 +268,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Checks everything and builds the layer.
+    /// Checks everything and builds the layer. If the compiler says that a builder, or a `Result`, is no
+    /// `Layer<..>`, it is `.build()?` that lacks.
     ///
     /// # Errors
     ///

@@ -64,6 +64,7 @@
 //! | pace: no two closer than so much | [`LeakyBucket`] |
 //! | how much work a request is | [`Rule::cost`], [`Rule::cost_fn`] |
 //! | how many are under way at once | [`InFlight`] |
+//! | open WebSockets | [`InFlight`], with [`Permits`](in_flight::Permits) kept in the socket's task |
 //! | an even pace | [`LeakyBucket`], with a [queue](RejectionPolicy::queue) |
 //! | one quota over several layers, jobs, clients | [`Rule::on`], [`limiter`], a clone of an [`InFlight`] |
 //! | one quota over several processes | a [`Backend`] of your own |
@@ -157,6 +158,39 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
+//!
+//! A request that waits is a task beside the test's: let it come to its place, then move the clock.
+//!
+//! ```
+//! use axum::{Router, body::Body, http::Request, routing::get};
+//! use std::time::Duration;
+//! use tower::ServiceExt;
+//! use tower_sluice::{LeakyBucket, ManualClock, RateLimitLayer, RejectionPolicy, Rule};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let clock = ManualClock::new();
+//! let limit = RateLimitLayer::builder()
+//!     .rule(Rule::new("pace", LeakyBucket::per_second(1)))
+//!     .rejection(RejectionPolicy::queue(Duration::from_secs(5), 10))
+//!     .clock(clock.clone())
+//!     .build()?;
+//! let handle = limit.handle();
+//! let app: Router = Router::new().route("/", get(|| async {}).layer(limit));
+//! let ask = || app.clone().oneshot(Request::get("/").body(Body::empty()).unwrap());
+//!
+//! assert_eq!(ask().await?.status(), 200);
+//! let second = tokio::spawn(ask());
+//! while handle.waiting("pace")? == 0 {
+//!     tokio::task::yield_now().await;
+//! }
+//! clock.advance(Duration::from_secs(1));
+//! assert_eq!(second.await??.status(), 200);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! If a test pauses tokio's time and its waits are refused at once, a layer or limiter reads another clock: the fault
+//! SL-CLOCK says so, to an observer or a `tracing` subscriber.
 //!
 //! Requests that no socket brought have no address: add axum's `MockConnectInfo` where a rule counts by
 //! it. [`SetupFault`](event::SetupFault) shows a test that the set-up is right.

@@ -198,6 +198,7 @@ fn every_fault_is_in_the_table_of_its_page() {
         Fault::Proxy,
         Fault::Route,
         Fault::Twice,
+        Fault::Upgrade,
     ];
     for fault in all {
         let row = format!("/// | [{}](Self::{fault:?}) | ", fault.code());

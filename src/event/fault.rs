@@ -15,6 +15,7 @@ use std::{fmt, sync::Arc};
 /// | [SL-ONEKEY](Self::OneKey) | a minute of requests, all with one key | a proxy is not configured, or wrongly: header, network, number of hops | there really is one caller: a load test, a gateway that is the customer |
 /// | [SL-NOKEY](Self::NoKey) | the first 1,000 requests had no key | the layer stands outside of what sets the key; a name is misspelt | such callers are rare |
 /// | [SL-ROUTE](Self::Route) | the route is wanted and cannot be seen | the layer stands around the router, or outside of a `nest_service`: put it inside | never |
+/// | [SL-UPGRADE](Self::Upgrade) | a connection came of a request, and nothing keeps its permits: it is not counted | a WebSocket handler that leaves [`Permits`](crate::in_flight::Permits) alone | only what comes before the connection is to be limited |
 /// | [SL-TWICE](Self::Twice) | a request passed one built layer twice, and pays twice | the layer is on the router and on a route: remove one | paying twice is meant |
 /// | [SL-CLOCK](Self::Clock) | a timer rings and the limiter's clock stands still: who waits is refused | tokio's time is paused, and the limiter reads another clock: `.clock(TokioClock)` | never |
 /// | [SL-KEYS](Self::Keys) | more live keys than the rule keeps: newcomers share buckets | `max_keys` is too small, or somebody invents keys | it was an attack, and is over |
@@ -90,6 +91,12 @@ pub enum Fault {
     /// It is charged twice by every rule: clones of a layer are one layer. Two layers that were built
     /// apart may both be passed.
     Twice,
+    /// SL-UPGRADE: a request became a connection of its own, and nobody kept its permits in flight.
+    ///
+    /// The answer (101, or that to `CONNECT`) ends at once, and with it the request: the connection that comes of
+    /// it, a WebSocket say, is counted no longer, and there may be any number. Keep
+    /// [`Permits`](crate::in_flight::Permits) in the task that serves it.
+    Upgrade,
 }
 
 impl Fault {
@@ -106,6 +113,7 @@ impl Fault {
             Self::Proxy => "SL-PROXY",
             Self::Route => "SL-ROUTE",
             Self::Twice => "SL-TWICE",
+            Self::Upgrade => "SL-UPGRADE",
         }
     }
 
@@ -153,6 +161,10 @@ impl Fault {
             Self::Twice => {
                 "one request passed the same layer twice and is charged twice; \
                  remove one of the two, or build a second layer if both should count"
+            }
+            Self::Upgrade => {
+                "a request became a connection and nothing keeps its in-flight permits, so the connection \
+                 is not counted; move the extension in_flight::Permits into the task that serves it"
             }
         }
     }

@@ -63,8 +63,11 @@ use crate::{BackendError, decision::RuleDecision};
 /// struct Refusals(AtomicU64);
 ///
 /// impl Observer for Refusals {
-///     fn rejected(&self, _: &Rejected<'_>) {
-///         self.0.fetch_add(1, Ordering::Relaxed);
+///     fn rejected(&self, rejected: &Rejected<'_>) {
+///         // A degraded answer is one of the layer's too.
+///         if !rejected.is_degraded() {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
 ///     }
 /// }
 ///
@@ -87,7 +90,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = admitted;
     }
 
-    /// A request is answered by the layer.
+    /// A request is answered by the layer: refused, or [degraded](Rejected::is_degraded).
     fn rejected(&self, rejected: &Rejected<'_>) {
         let _ = rejected;
     }

@@ -53,7 +53,11 @@ pub enum HandleError {
     Backend(BackendError),
     /// The quota cannot be counted.
     Config(ConfigError),
-    /// The layer has no limit of this name, or none of this kind.
+    /// What is called so is an in-flight limit, and a rule is wanted.
+    IsInFlight(String),
+    /// The layer has no in-flight limit of this name.
+    NoSuchInFlight(String),
+    /// The layer has no rule of this name.
     NoSuchRule(String),
     /// The key named is not one the rule can have.
     WrongKey {
@@ -69,6 +73,11 @@ impl fmt::Display for HandleError {
         match self {
             Self::Backend(error) => fmt::Display::fmt(error, f),
             Self::Config(error) => fmt::Display::fmt(error, f),
+            Self::IsInFlight(name) => write!(
+                f,
+                "{name:?} is an in-flight limit, not a rule: see in_flight, waiting and set_in_flight"
+            ),
+            Self::NoSuchInFlight(name) => write!(f, "the layer has no in-flight limit {name:?}"),
             Self::NoSuchRule(name) => write!(f, "the layer has no rule {name:?}"),
             Self::WrongKey { rule, expected } => {
                 write!(f, "the key of rule {rule:?} is: {expected}")
@@ -81,7 +90,11 @@ impl Error for HandleError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Backend(error) => error.source(),
-            Self::Config(_) | Self::NoSuchRule(_) | Self::WrongKey { .. } => None,
+            Self::Config(_)
+            | Self::IsInFlight(_)
+            | Self::NoSuchInFlight(_)
+            | Self::NoSuchRule(_)
+            | Self::WrongKey { .. } => None,
         }
     }
 }

@@ -134,7 +134,7 @@ impl Handle {
     }
 
     /// The names of the in-flight limits, in the order written.
-    pub fn in_flight_limits(&self) -> impl Iterator<Item = &str> {
+    pub fn in_flight_names(&self) -> impl Iterator<Item = &str> {
         self.core.plan.slots.iter().map(|slots| &*slots.by.name)
     }
 
@@ -147,6 +147,7 @@ impl Handle {
     /// let handle = layer.handle();
     /// assert_eq!((handle.in_flight("feed")?, handle.waiting("feed")?), (0, 0));
     /// handle.set_in_flight("feed", 32)?;
+    /// assert_eq!(handle.in_flight_limit("feed")?, 32);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -155,6 +156,15 @@ impl Handle {
     /// If there is no such in-flight limit.
     pub fn in_flight(&self, limit: &str) -> Result<u64, HandleError> {
         self.slots(limit).map(|planned| planned.slots.count())
+    }
+
+    /// How many may be in flight under an in-flight limit.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such in-flight limit.
+    pub fn in_flight_limit(&self, limit: &str) -> Result<u64, HandleError> {
+        self.slots(limit).map(|planned| planned.slots.limit())
     }
 
     /// How many requests wait for a rule or an in-flight limit, over all keys; of what is shared, all who wait
@@ -184,11 +194,14 @@ impl Handle {
 
     fn slots(&self, name: &str) -> Result<&PlannedSlots, HandleError> {
         let planned = self.core.plan.slots.iter().find(|planned| &*planned.by.name == name);
-        planned.ok_or_else(|| HandleError::NoSuchRule(name.to_owned()))
+        planned.ok_or_else(|| HandleError::NoSuchInFlight(name.to_owned()))
     }
 
     fn rule(&self, name: &str) -> Result<&Planned, HandleError> {
-        self.core.plan.rule(name).ok_or_else(|| HandleError::NoSuchRule(name.to_owned()))
+        self.core.plan.rule(name).ok_or_else(|| match self.slots(name) {
+            Ok(_) => HandleError::IsInFlight(name.to_owned()),
+            Err(_) => HandleError::NoSuchRule(name.to_owned()),
+        })
     }
 }
 

@@ -167,7 +167,7 @@ impl Slots {
 
     /// Puts another limit in force. What is in flight stays; those who wait take what it frees.
     pub(crate) fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
-        check_limit(limit).map_err(|error| error.of_rule(&self.name))?;
+        check_limit(limit).map_err(|error| error.of_in_flight(&self.name))?;
         self.gate.set_limit(limit);
         if let Some(keyed) = self.keyed.get() {
             keyed.refill(|| self.limit());
@@ -202,7 +202,28 @@ impl Slots {
 pub(crate) type Lent = SmallVec<[Permit; 1]>;
 
 /// The permits of a request that asks for an upgrade, in its extensions: kept, they keep the connection
-/// counted that comes of it.
+/// counted that comes of it. A WebSocket:
+///
+/// ```
+/// use axum::{Extension, extract::ws::{WebSocket, WebSocketUpgrade}, response::Response};
+/// use tower_sluice::in_flight::Permits;
+///
+/// async fn socket(upgrade: WebSocketUpgrade, permits: Option<Extension<Permits>>) -> Response {
+///     upgrade.on_upgrade(async move |mut socket: WebSocket| {
+///         while let Some(Ok(message)) = socket.recv().await {
+///             drop(message); // .. what is done with it
+///         }
+///         drop(permits); // kept until here
+///     })
+/// }
+/// # let _ = socket;
+/// ```
+///
+/// Keep them by name to the end, as here: `let _ = permits` keeps nothing. Where nobody does, the connection is not
+/// counted, and [SL-UPGRADE](crate::event::Fault::Upgrade) says so. There are none where no in-flight limit
+/// applied to the request, or it is exempt, and where it is no upgrade: hence the `Option`.
+///
+/// A connection of another kind:
 ///
 /// ```
 /// use axum::{Extension, extract::Request, response::IntoResponse};

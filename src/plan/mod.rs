@@ -59,7 +59,8 @@ impl Plan {
             if names.insert(name.to_owned()) {
                 return Ok(());
             }
-            let reason = "two limits of one layer have this name";
+            let reason =
+                "two limits of one layer have this name, which tells them apart; rename one";
             Err(ConfigError::new("name", format!("{name:?}"), reason))
         };
         for rule in rules {
@@ -68,7 +69,7 @@ impl Plan {
         }
         for limit in in_flight {
             let checked = check_in_flight(limit, defaults).and_then(|()| check_new(limit.name()));
-            checked.map_err(|error| error.of_rule(limit.name()))?;
+            checked.map_err(|error| error.of_in_flight(limit.name()))?;
         }
         // Those counted here first: when a backend elsewhere is told of a limiter, all of these stand.
         let mut planned: Vec<Option<Planned>> = rules.iter().map(|_| None).collect();

@@ -21,7 +21,7 @@ impl PlannedSlots {
     pub(super) fn compile(limit: InFlight, defaults: &Defaults<'_>) -> Self {
         let InFlight { slots, scope, status, retry_after, policy, spread, .. } = limit;
         slots.set_time(defaults.time.clone());
-        let name = Arc::clone(slots.name());
+        let (name, spread) = (Arc::clone(slots.name()), spread.unwrap_or(scope.key.is_none()));
         let scope = Scoped::new(scope, slots.hasher().clone());
         Self {
             by: Refuser::new(name, status, policy, spread, Reason::InFlight, defaults),

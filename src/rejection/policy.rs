@@ -98,6 +98,10 @@ impl RejectionPolicy {
 
     /// Lets the request wait for its turn: at most `longest_wait`, and at most `depth` requests at once.
     ///
+    /// The depth is that of each limit by itself, a layer's policy being that of all its limits. It is compared with
+    /// all who wait for that limit, whoever let them: other layers on the same limit, and `acquire`, which
+    /// is bounded by nothing but its callers.
+    ///
     /// First come, first served, for each limit and key; nobody overtakes, newcomers least of all. Of a
     /// limit with keys, one key may hold half of the places, and always one, so that nobody fills the queue alone. What
     /// waits has spent nothing. For a rate the wait is known beforehand, with all who are ahead counted: if it is
@@ -123,12 +127,30 @@ impl RejectionPolicy {
 
     /// Goes on with `next` where this chain has come to its end.
     ///
+    /// Tried in the order written: here a wait, then the cache, then an answer of one's own.
+    ///
+    /// ```
+    /// use axum::http::StatusCode;
+    /// use std::time::Duration;
+    /// use tower_sluice::{Decline, RejectionPolicy};
+    ///
+    /// async fn cached() -> Result<&'static str, Decline> {
+    ///     Err(Decline)
+    /// }
+    ///
+    /// let policy = RejectionPolicy::queue(Duration::from_millis(300), 50)
+    ///     .or(RejectionPolicy::degrade(cached))
+    ///     .or(RejectionPolicy::respond_with(|_, _| (StatusCode::SERVICE_UNAVAILABLE, "busy")));
+    /// # let _ = policy;
+    /// ```
+    ///
     /// At build it is an error if something follows respond, if a chain has two queues, or if a step follows
     /// one that [takes the body](Self::taking_body).
     pub fn or(mut self, next: Self) -> Self {
         if self.is_closed {
-            let reason = "nothing can follow respond, which always answers";
-            self.wrong.get_or_insert(ConfigError::new("rejection", format!("{next:?}"), reason));
+            let reason = "nothing can follow respond, which always answers; write it last";
+            let written = format!("{self:?} or {next:?}");
+            self.wrong.get_or_insert(ConfigError::new("rejection", written, reason));
         }
         self.wrong = self.wrong.or(next.wrong);
         self.steps.extend(next.steps);
@@ -168,7 +190,7 @@ impl RejectionPolicy {
             *degrading = change(degrading.clone());
         } else {
             let value = format!("{self:?}");
-            let reason = "belongs right behind a degrade step";
+            let reason = "belongs right behind degrade(..), whose handler it is for";
             self.wrong.get_or_insert(ConfigError::new(field, value, reason));
         }
         self
@@ -184,11 +206,11 @@ impl RejectionPolicy {
         for (index, step) in self.steps.iter().enumerate() {
             match step {
                 Step::Queue { longest, .. } if longest.is_zero() => {
-                    let reason = "must be above zero; without a wait leave the queue out";
+                    let reason = "must be above zero; for no waiting, leave the queue out";
                     return Err(ConfigError::new("longest_wait", "0s", reason));
                 }
                 Step::Queue { depth: 0, .. } => {
-                    let reason = "must be at least 1; without places leave the queue out";
+                    let reason = "must be at least 1; for no waiting, leave the queue out";
                     return Err(ConfigError::new("depth", 0, reason));
                 }
                 Step::Queue { .. } => queues += 1,
@@ -198,7 +220,8 @@ impl RejectionPolicy {
                         ConfigError::new("max_degraded", degrading.most, reason)
                     })?;
                     if degrading.takes_body && index + 1 < self.steps.len() {
-                        let reason = "nothing but respond can follow a handler that takes the body";
+                        let reason = "nothing but respond can follow a handler that takes the body; put other \
+                                      steps before it";
                         return Err(ConfigError::new("rejection", chain(), reason));
                     }
                 }

@@ -30,7 +30,7 @@ pub(crate) fn body<'a>(
         Reason::Quota => "The quota is spent for now; try again after the time in Retry-After.",
         Reason::Never => "The request costs more than the limit allows at any time.",
         Reason::MissingKey => "The request does not say whose quota it should count against.",
-        Reason::InFlight => "The service has as much under way as it can take; try again soon.",
+        Reason::InFlight => "As much is under way as may be at once; try again soon.",
         Reason::Backend => "The service cannot tell at present whether the quota allows this.",
     };
     let mut text = String::with_capacity(320);

@@ -34,7 +34,7 @@ use crate::{
 /// | [`status`](Self::status) | 503 |
 /// | [`retry_after`](Self::retry_after) | 1 s |
 /// | [`rejection`](Self::rejection) | the layer's |
-/// | [`spread`](Self::spread) | on |
+/// | [`spread`](Self::spread) | on without a key, off with one |
 /// | [`clock`](Self::clock) | the layer's, without one [`FastClock`](crate::clock::FastClock) |
 /// | [`observer`](Self::observer) | none |
 ///
@@ -76,7 +76,7 @@ pub struct InFlight {
     pub(crate) status: StatusCode,
     pub(crate) retry_after: Duration,
     pub(crate) policy: Option<RejectionPolicy>,
-    pub(crate) spread: bool,
+    pub(crate) spread: Option<bool>,
     clock: Option<Time>,
 }
 
@@ -93,13 +93,14 @@ impl InFlight {
             status: StatusCode::SERVICE_UNAVAILABLE,
             retry_after: Duration::from_secs(1),
             policy: None,
-            spread: true,
+            spread: None,
             clock: None,
         }
     }
 
     /// Counts per key: at most so many of each. A key is known while something of it is in flight or waits,
-    /// and no longer, so that no keys of clients can grow the memory.
+    /// and no longer, so that no keys of clients can grow the memory. It is then the caller who has too much under
+    /// way, so `.status(StatusCode::TOO_MANY_REQUESTS)` may tell him more than 503.
     ///
     /// ```
     /// use tower_sluice::{InFlight, Missing, RateLimitLayer, key};
@@ -151,9 +152,10 @@ impl InFlight {
         self
     }
 
-    /// Sets whether `Retry-After` is spread, as [`Rule::spread`](crate::Rule::spread). Default: on.
+    /// Sets whether `Retry-After` is spread, as [`Rule::spread`](crate::Rule::spread). Default: on without a key,
+    /// off with one.
     pub fn spread(mut self, on: bool) -> Self {
-        self.spread = on;
+        self.spread = Some(on);
         self
     }
 
@@ -201,7 +203,8 @@ impl InFlight {
         self.clock.as_ref().or_else(|| self.slots.known_time())
     }
 
-    /// Takes a permit; `None` where all are taken, or somebody waits for one.
+    /// Takes a permit; `None` where all are taken, or somebody waits for one. Keep it by name: `let _ = ..` gives it
+    /// back at once. Without a key it is counted apart from those with one, whether or not a [key](Self::key) is set.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
@@ -230,7 +233,8 @@ impl InFlight {
     /// # });
     /// ```
     ///
-    /// The place is taken when the future is first polled.
+    /// The place is taken when the future is first polled. How many may wait so is for the caller to bound:
+    /// [`waiting`](Self::waiting) tells.
     ///
     /// # Cancel safety
     ///
@@ -239,6 +243,7 @@ impl InFlight {
     /// # Panics
     ///
     /// Outside a tokio runtime with its timer enabled, where it has to wait by a clock of tokio's.
+    #[must_use]
     pub async fn acquire(&self, longest_wait: Duration) -> Option<Permit> {
         self.acquire_as(None, longest_wait).await
     }
@@ -252,6 +257,7 @@ impl InFlight {
     /// # Panics
     ///
     /// Outside a tokio runtime with its timer enabled, where it has to wait by a clock of tokio's.
+    #[must_use]
     pub async fn acquire_by<'k>(
         &self,
         key: impl Into<Key<'k>>,
@@ -332,6 +338,8 @@ impl fmt::Debug for InFlight {
         f.debug_struct("InFlight")
             .field("name", &self.name())
             .field("limit", &self.limit())
+            .field("in_flight", &self.in_flight())
+            .field("waiting", &self.waiting())
             .field("key", &self.scope.key)
             .finish_non_exhaustive()
     }

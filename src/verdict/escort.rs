@@ -24,6 +24,7 @@ pub(crate) struct Escort {
     unmatched: bool,
     /// Whether the answer has no body that could be cut short.
     bodiless: bool,
+    is_connect: bool,
 }
 
 /// Whether the request asks for a connection of its own, which outlives the answer.
@@ -56,8 +57,8 @@ impl Escort {
             outcome: event::Outcome::Dropped,
             lent: if upgrades { Lending::Shared(Arc::new(lent)) } else { Lending::Own(lent) },
         };
-        let bodiless = head.method() == Method::HEAD;
-        Self { farewell, decisions, unmatched, bodiless }
+        let (method, bodiless) = (head.method(), head.method() == Method::HEAD);
+        Self { farewell, decisions, unmatched, bodiless, is_connect: method == Method::CONNECT }
     }
 
     /// Puts what the request is to take along into its extensions.
@@ -74,12 +75,15 @@ impl Escort {
 
     /// The inner service has answered with this head; what is left waits for the body's end.
     pub(crate) fn answered<R>(self, response: &mut Response<R>) -> Option<Farewell> {
-        let Self { mut farewell, decisions, unmatched, bodiless } = self;
+        let Self { mut farewell, decisions, unmatched, bodiless, is_connect } = self;
         if unmatched && response.status() != StatusCode::NOT_FOUND {
             let core = &farewell.core;
             core.watch.raise_once(Fault::Route, core.plan.first_that(Scoped::wants_route));
         }
         farewell.status = response.status().as_u16();
+        if is_upgraded(response.status(), is_connect) && farewell.lent.is_let_go() {
+            farewell.core.watch.raise_once(Fault::Upgrade, None);
+        }
         if bodiless {
             farewell.completed();
         } else if let Some(length) = content_length(response.headers()) {
@@ -97,6 +101,11 @@ impl Escort {
     pub(crate) fn failed(mut self) {
         self.farewell.failed();
     }
+}
+
+/// Whether the answer makes a connection of the request.
+fn is_upgraded(status: StatusCode, is_connect: bool) -> bool {
+    status == StatusCode::SWITCHING_PROTOCOLS || (is_connect && status.is_success())
 }
 
 fn content_length(headers: &HeaderMap) -> Option<u64> {
@@ -161,6 +170,11 @@ enum Lending {
 impl Lending {
     fn is_any(&self) -> bool {
         !matches!(self, Self::Own(lent) if lent.is_empty())
+    }
+
+    /// Whether the request could have kept them and has not.
+    fn is_let_go(&self) -> bool {
+        matches!(self, Self::Shared(lent) if Arc::strong_count(lent) == 1)
     }
 
     /// The request's own share ends; who keeps a shared one may still keep the permits.

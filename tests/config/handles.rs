@@ -157,3 +157,25 @@ async fn missing_is_a_key_where_such_requests_count_together() {
     let text = "header x-user-id or global; 1 part, alternatives 0 to 1";
     assert_eq!(expected(&total, RuleKey::missing()).await, text);
 }
+
+/// A handle that is asked for a limit of the other kind says of which kind it is.
+#[tokio::test]
+async fn limits_of_the_other_kind_are_told_apart() {
+    let layer = RateLimitLayer::builder()
+        .rule(Rule::new("orders", FixedWindow::per_day(5)))
+        .in_flight(tower_sluice::InFlight::new("uploads", 4))
+        .build()
+        .unwrap();
+    let handle = layer.handle();
+    assert_eq!(handle.in_flight_names().collect::<Vec<_>>(), ["uploads"]);
+    assert_eq!(handle.in_flight_limit("uploads").unwrap(), 4);
+    assert_eq!(
+        handle.peek("uploads", (), 1).await.unwrap_err().to_string(),
+        "\"uploads\" is an in-flight limit, not a rule: see in_flight, waiting and set_in_flight"
+    );
+    assert_eq!(
+        handle.set_in_flight("orders", 3).unwrap_err().to_string(),
+        "the layer has no in-flight limit \"orders\""
+    );
+    assert_eq!(handle.waiting("other").unwrap_err().to_string(), "the layer has no rule \"other\"");
+}

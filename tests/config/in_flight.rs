@@ -195,19 +195,19 @@ fn errors_read_well() {
     for (limit, text) in [
         (
             InFlight::new("feed", 0),
-            "rule \"feed\": limit = 0: must be at least 1; to close a route, answer it with 503",
+            "in-flight limit \"feed\": limit = 0: must be at least 1; to close a route, answer it with 503",
         ),
         (
             InFlight::new("feed", 1 << 31),
-            "rule \"feed\": limit = 2147483648: must be at most 2^31 - 1",
+            "in-flight limit \"feed\": limit = 2147483648: must be at most 2^31 - 1",
         ),
         (
             InFlight::new("feed", 1).retry_after(Duration::ZERO),
-            "rule \"feed\": retry_after = 0s: must be above zero",
+            "in-flight limit \"feed\": retry_after = 0s: must be above zero",
         ),
         (
             InFlight::new("feed", 1).key(key::client_ip().relaxed(2)),
-            "rule \"feed\": key = relaxed(..): what may be in flight is one number for all keys; add \
+            "in-flight limit \"feed\": key = relaxed(..): what may be in flight is one number for all keys; add \
              a limit for those who may have more",
         ),
     ] {

@@ -77,15 +77,18 @@ fn two_queues_in_a_chain_are_refused() {
 #[test]
 fn what_follows_respond_is_refused() {
     for (end, shown) in [(respond(), "respond"), (custom(), "respond_with(..)")] {
-        assert_refused(respond().or(end.clone()), "rejection", shown);
-        assert_refused(custom().or(end), "rejection", shown);
+        let after = |first: &str| format!("{first} or {shown}");
+        assert_refused(respond().or(end.clone()), "rejection", &after("respond"));
+        assert_refused(custom().or(end), "rejection", &after("respond_with(..)"));
     }
-    assert_refused(respond().or(queue()), "rejection", "queue(1s, 100) or respond");
-    assert_refused(queue().or(respond()).or(degrade()), "rejection", "degrade(..) or respond");
+    let shown = "respond or queue(1s, 100) or respond";
+    assert_refused(respond().or(queue()), "rejection", shown);
+    let shown = "queue(1s, 100) or respond or degrade(..) or respond";
+    assert_refused(queue().or(respond()).or(degrade()), "rejection", shown);
     assert_refused(
         RejectionPolicy::default().or(queue()),
         "rejection",
-        "queue(1s, 100) or respond",
+        "respond or queue(1s, 100) or respond",
     );
 }
 
@@ -144,11 +147,12 @@ fn errors_read_well() {
     for (policy, text) in [
         (
             RejectionPolicy::queue(Duration::ZERO, 1),
-            "rule \"jobs\": longest_wait = 0s: must be above zero; without a wait leave the queue out",
+            "rule \"jobs\": longest_wait = 0s: must be above zero; for no waiting, leave the queue \
+             out",
         ),
         (
             RejectionPolicy::queue(SECOND, 0),
-            "rule \"jobs\": depth = 0: must be at least 1; without places leave the queue out",
+            "rule \"jobs\": depth = 0: must be at least 1; for no waiting, leave the queue out",
         ),
         (
             queue().or(queue()),
@@ -157,19 +161,19 @@ fn errors_read_well() {
         ),
         (
             respond().or(queue()),
-            "rule \"jobs\": rejection = queue(1s, 100) or respond: nothing can follow respond, which \
-             always answers",
+            "rule \"jobs\": rejection = respond or queue(1s, 100) or respond: nothing can follow respond, \
+             which always answers; write it last",
         ),
         (
             queue().taking_body(),
-            "rule \"jobs\": taking_body = queue(1s, 100) or respond: belongs right behind a degrade \
-             step",
+            "rule \"jobs\": taking_body = queue(1s, 100) or respond: belongs right behind \
+             degrade(..), whose handler it is for",
         ),
         (degrade().max_degraded(0), "rule \"jobs\": max_degraded = 0: must be from 1 to 2^31 - 1"),
         (
             degrade().taking_body().or(queue()),
             "rule \"jobs\": rejection = degrade(..).taking_body() or queue(1s, 100) or respond: \
-             nothing but respond can follow a handler that takes the body",
+             nothing but respond can follow a handler that takes the body; put other steps before it",
         ),
     ] {
         assert_eq!(of_rule(policy), text);

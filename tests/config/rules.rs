@@ -291,7 +291,7 @@ fn errors_read_well() {
         ),
         (
             error_of([right("a"), right("a")]),
-            "rule \"a\": name = \"a\": two limits of one layer have this name",
+            "rule \"a\": name = \"a\": two limits of one layer have this name, which tells them apart; rename one",
         ),
         (error_of([]), "rules = 0: a layer needs at least one .rule(..) or .in_flight(..)"),
         (

@@ -3,6 +3,7 @@
 
 mod clocks;
 mod rarer;
+mod upgrades;
 
 use std::{
     net::SocketAddr,
