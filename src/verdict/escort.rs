@@ -22,8 +22,8 @@ pub(crate) struct Escort {
     decisions: Option<Decisions>,
     /// Whether an answer other than 404 shows that the route was hidden from the layer.
     unmatched: bool,
-    /// Whether the answer has no body that could be cut short.
-    bodiless: bool,
+    /// Whether the request was a HEAD, and whether a CONNECT.
+    is_head: bool,
     is_connect: bool,
 }
 
@@ -57,8 +57,9 @@ impl Escort {
             outcome: event::Outcome::Dropped,
             lent: if upgrades { Lending::Shared(Arc::new(lent)) } else { Lending::Own(lent) },
         };
-        let (method, bodiless) = (head.method(), head.method() == Method::HEAD);
-        Self { farewell, decisions, unmatched, bodiless, is_connect: method == Method::CONNECT }
+        let (is_head, is_connect) =
+            (head.method() == Method::HEAD, head.method() == Method::CONNECT);
+        Self { farewell, decisions, unmatched, is_head, is_connect }
     }
 
     /// Puts what the request is to take along into its extensions.
@@ -75,7 +76,7 @@ impl Escort {
 
     /// The inner service has answered with this head; what is left waits for the body's end.
     pub(crate) fn answered<R>(self, response: &mut Response<R>) -> Option<Farewell> {
-        let Self { mut farewell, decisions, unmatched, bodiless, is_connect } = self;
+        let Self { mut farewell, decisions, unmatched, is_head, is_connect } = self;
         if unmatched && response.status() != StatusCode::NOT_FOUND {
             let core = &farewell.core;
             core.watch.raise_once(Fault::Route, core.plan.first_that(Scoped::wants_route));
@@ -84,7 +85,9 @@ impl Escort {
         if is_upgraded(response.status(), is_connect) && farewell.lent.is_let_go() {
             farewell.core.watch.raise_once(Fault::Upgrade, None);
         }
-        if bodiless {
+        // Then there is no body that could be cut short: a server drops what is given as one.
+        let is_bodiless = matches!(response.status().as_u16(), 100..200 | 204 | 304);
+        if is_head || is_bodiless {
             farewell.completed();
         } else if let Some(length) = content_length(response.headers()) {
             farewell.left = Some(length);

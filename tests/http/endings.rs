@@ -74,6 +74,8 @@ fn app(layer: RateLimitLayer) -> Router {
                 ([("content-length", "6")], frames(&[Some(Ok("one")), Some(Ok("two"))]))
             }),
         )
+        .route("/none", get(|| async { (StatusCode::NO_CONTENT, frames(&[])) }))
+        .route("/same", get(|| async { (StatusCode::NOT_MODIFIED, frames(&[])) }))
         .route("/exempt", get(|| async {}))
         .layer(layer)
 }
@@ -85,7 +87,7 @@ async fn bodies_that_reach_their_end_are_completed() {
         let address = serve(app(layer)).await;
         let mut connection = Connection::open(address, wire).await;
         for (n, (path, status)) in
-            [("/text", 200), ("/empty", 204), ("/stream", 200), ("/none", 404), ("/sized", 200)]
+            [("/text", 200), ("/empty", 204), ("/stream", 200), ("/nowhere", 404), ("/sized", 200)]
                 .into_iter()
                 .enumerate()
         {
@@ -110,6 +112,21 @@ async fn answers_to_head_are_completed() {
             assert_eq!((answer.status, answer.body.len()), (StatusCode::OK, 0));
         }
         assert_eq!(record.endings(3).await, [Outcome::Completed(200); 3], "{wire:?}");
+    }
+}
+
+/// Whatever the handler gives as their body.
+#[tokio::test]
+async fn answers_that_can_have_no_body_are_completed() {
+    for wire in BOTH {
+        let (layer, record) = observed(100);
+        let address = serve(app(layer)).await;
+        let mut connection = Connection::open(address, wire).await;
+        for (path, status) in [("/none", 204), ("/same", 304)] {
+            assert_eq!(connection.get(path).await.status.as_u16(), status);
+        }
+        let completed = [204, 304].map(Outcome::Completed);
+        assert_eq!(record.endings(2).await, completed, "{wire:?}");
     }
 }
 
