@@ -322,7 +322,8 @@ impl Waiting {
         let late = room.late_since(self.late) + if is_first { 0 } else { room.overdue(now) };
         let until = self.until + Duration::from_nanos(late);
         let turn = if is_first {
-            Some(room.due())
+            // Where it never fits any more, even the longest of all waits is over.
+            Some(room.due()).filter(|due| *due != NEVER)
         } else {
             room.turn_of(self.place, &self.limit.reading(self.seat, now), now)
         };

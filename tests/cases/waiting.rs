@@ -55,6 +55,24 @@ fn ar_09_limit_and_depth_of_zero_are_refused() {
     assert_eq!(tasks.ended(), [(0, Duration::ZERO, true), (1, SECOND, true)]);
 }
 
+/// Neither does he wait for ever whose cost a new quota is below, and nobody behind him.
+#[test]
+fn ar_11_cost_above_a_lowered_burst_ends_the_longest_wait_there_is() {
+    let clock = Steps::default();
+    let shared = limiter(TokenBucket::per_second(1).burst(10).into(), clock.clone());
+    assert!(shared.try_acquire_many(10).is_allowed());
+    let mut tasks = Tasks::new(clock);
+    for cost in [10, 1] {
+        let shared = shared.clone();
+        tasks.start(cost, async move { shared.acquire_many(cost, Duration::MAX).await });
+    }
+    shared.set_limit(Quota::per_second(1).burst(5)).unwrap();
+    tasks.to(SECOND);
+    let ended = tasks.ended();
+    assert_eq!((ended[0].0, ended[0].1, ended[0].2.is_never()), (10, Duration::ZERO, true));
+    assert_eq!((ended[1].0, ended[1].1, ended[1].2.is_allowed()), (1, SECOND, true));
+}
+
 /// Whether one permit was had within `longest`.
 fn acquire(limiter: &Limiter, longest: Duration) -> impl Future<Output = bool> + use<> {
     let limiter = limiter.clone();
