@@ -158,7 +158,9 @@ impl Gate {
     }
 
     pub(super) fn poll(&self, place: u64, waker: &Waker) -> bool {
-        lock(&self.line).poll(place, waker)
+        // The old waker is dropped with the line unlocked.
+        let (granted, _old) = lock(&self.line).poll(place, waker);
+        granted
     }
 
     /// Leaves the line; a permit that had come goes to the next. Says whether there was no permit yet.
@@ -173,7 +175,7 @@ impl Gate {
         self.fill(&mut line, &mut woken);
         drop(line);
         wake(woken);
-        matches!(left, Some(Left::Place))
+        left.is_some_and(Left::was_place)
     }
 
     /// Puts another limit in force; those in line take what it frees.

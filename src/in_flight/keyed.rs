@@ -149,20 +149,21 @@ impl Keyed {
 
     pub(super) fn poll(&self, hash: u64, place: u64, waker: &Waker) -> bool {
         let mut shard = self.shard(hash);
-        shard.get_mut(&hash).is_some_and(|entry| entry.line.poll(place, waker))
+        let polled = shard.get_mut(&hash).map(|entry| entry.line.poll(place, waker));
+        // The old waker is dropped after that.
+        drop(shard);
+        polled.is_some_and(|(granted, _)| granted)
     }
 
     /// Leaves the line; a permit that had come goes to the next. Says whether there was no permit yet.
     pub(super) fn leave(&self, hash: u64, place: u64, limit: impl FnOnce() -> u64) -> bool {
         let mut woken = Vec::new();
         let mut shard = self.shard(hash);
-        let mut waited = false;
+        let mut left = None;
         if let Some(entry) = shard.get_mut(&hash) {
-            match entry.line.leave(place) {
-                Some(Left::Place) => {
-                    waited = true;
-                    self.settle(1);
-                }
+            left = entry.line.leave(place);
+            match &left {
+                Some(Left::Place(_)) => self.settle(1),
                 Some(Left::Permit) => {
                     entry.count = entry.count.saturating_sub(1);
                     self.settle(entry.fill(limit(), &mut woken));
@@ -175,7 +176,7 @@ impl Keyed {
         }
         drop(shard);
         wake(woken);
-        waited
+        left.is_some_and(Left::was_place)
     }
 
     /// Those in line take what a new limit frees; `limit` is read with each shard locked, so that of two

@@ -16,8 +16,22 @@ pub(super) struct Line {
 
 /// What somebody leaves behind who leaves.
 pub(super) enum Left {
-    Place,
+    /// A place, and his waker: to be dropped with no lock held, since that may run anything.
+    Place(Option<Waker>),
     Permit,
+}
+
+impl Left {
+    /// Whether there was no permit yet.
+    pub(super) fn was_place(self) -> bool {
+        match self {
+            Self::Place(waker) => {
+                drop(waker);
+                true
+            }
+            Self::Permit => false,
+        }
+    }
 }
 
 impl Line {
@@ -49,22 +63,22 @@ impl Line {
         true
     }
 
-    /// Whether the permit has come; if not, `waker` is woken when it does.
-    pub(super) fn poll(&mut self, place: u64, waker: &Waker) -> bool {
+    /// Whether the permit has come; if not, `waker` is woken when it does. Gives the waker it replaces.
+    pub(super) fn poll(&mut self, place: u64, waker: &Waker) -> (bool, Option<Waker>) {
         if self.granted.remove(&place) {
-            return true;
+            return (true, None);
         }
-        if let Some(known) = self.waiting.get_mut(&place)
-            && !known.as_ref().is_some_and(|known| known.will_wake(waker))
-        {
-            *known = Some(waker.clone());
+        match self.waiting.get_mut(&place) {
+            Some(known) if !known.as_ref().is_some_and(|known| known.will_wake(waker)) => {
+                (false, known.replace(waker.clone()))
+            }
+            _ => (false, None),
         }
-        false
     }
 
     pub(super) fn leave(&mut self, place: u64) -> Option<Left> {
-        if self.waiting.remove(&place).is_some() {
-            return Some(Left::Place);
+        if let Some(waker) = self.waiting.remove(&place) {
+            return Some(Left::Place(waker));
         }
         self.granted.remove(&place).then_some(Left::Permit)
     }

@@ -13,7 +13,7 @@ use ahash::RandomState;
 
 use super::{
     Depth,
-    room::{NEVER, Reading, Room},
+    room::{Gone, NEVER, Reading, Room},
     timer::{Stuck, Timer},
 };
 use crate::{
@@ -330,8 +330,12 @@ impl Waiting {
         if turn.is_none_or(|turn| turn > until) {
             return Err(Ended::TooLong);
         }
-        room.set_waker(self.place, waker);
-        Ok(if is_first { room.due() } else { until.max(now + Duration::from_nanos(1)) })
+        let until = if is_first { room.due() } else { until.max(now + Duration::from_nanos(1)) };
+        let old = room.set_waker(self.place, waker);
+        // In this order: dropping a waker may run anything.
+        drop(shard);
+        drop(old);
+        Ok(until)
     }
 
     /// Makes the charge at the turn, and makes way for the next; where it cannot be made, stays the first and
@@ -386,20 +390,22 @@ impl Waiting {
     fn go(
         &mut self,
         mut shard: MutexGuard<'_, Shard>,
-        leave: impl FnOnce(&mut Room, &Reading, u64) -> Option<Waker>,
+        leave: impl FnOnce(&mut Room, &Reading, u64) -> Gone,
         now: Nanos,
     ) {
         let place = std::mem::replace(&mut self.place, NOWHERE);
         let key = (self.seat.quota, self.seat.hash);
         let reading = self.limit.reading(self.seat, now);
-        let woken = shard.get_mut(&key).and_then(|room| leave(room, &reading, place));
+        let gone = shard.get_mut(&key).map(|room| leave(room, &reading, place));
+        let Gone { next, own } = gone.unwrap_or_default();
         // Release pairs with the acquire in `is_waited_for`: newcomers who find nobody see the charge made.
         self.limit.waiting.fetch_sub(1, Ordering::Release);
         if shard.get(&key).is_some_and(Room::is_empty) {
             shard.remove(&key);
         }
         drop(shard);
-        wake(woken);
+        wake(next);
+        drop(own);
     }
 }
 

@@ -33,6 +33,15 @@ struct Waiter {
     turn: (Nanos, u64),
 }
 
+/// The wakers when somebody has gone, to be woken and dropped with no lock held: either may run anything.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    /// Whom to wake.
+    pub(super) next: Option<Waker>,
+    /// His own.
+    pub(super) own: Option<Waker>,
+}
+
 /// What the turns were foreseen from, and how far they still hold.
 #[derive(Debug, Default)]
 struct Foreseen {
@@ -177,12 +186,13 @@ impl Room {
         (self.due, self.is_blocked) = (NEVER, true);
     }
 
-    pub(super) fn set_waker(&mut self, place: u64, waker: &Waker) {
-        if let Some(waiter) = self.waiters.get_mut(&place)
-            && !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker))
-        {
-            waiter.waker = Some(waker.clone());
+    /// Whom to wake from now on; gives the waker it replaces.
+    pub(super) fn set_waker(&mut self, place: u64, waker: &Waker) -> Option<Waker> {
+        let waiter = self.waiters.get_mut(&place)?;
+        if waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            return None;
         }
+        waiter.waker.replace(waker.clone())
     }
 
     /// By how much others have been late since the room was `late`.
@@ -196,26 +206,26 @@ impl Room {
     }
 
     /// The first has charged and goes.
-    pub(super) fn depart(&mut self, reading: &Reading, now: Nanos) -> Option<Waker> {
-        let (_, gone) = self.waiters.pop_first()?;
+    pub(super) fn depart(&mut self, reading: &Reading, now: Nanos) -> Gone {
+        let Some((_, gone)) = self.waiters.pop_first() else { return Gone::default() };
         self.late = self.late.saturating_add(self.overdue(now));
         if gone.turn.1 == reading.state && gone.turn.0 == now {
             // As foreseen, so what was foreseen for the others holds.
             self.foreseen.from = Some((reading.state, reading.machine));
         }
-        self.advance(reading, now)
+        Gone { next: self.advance(reading, now), own: gone.waker }
     }
 
-    /// One leaves without having charged; whom to wake.
-    pub(super) fn leave(&mut self, place: u64, reading: &Reading, now: Nanos) -> Option<Waker> {
+    /// One leaves without having charged.
+    pub(super) fn leave(&mut self, place: u64, reading: &Reading, now: Nanos) -> Gone {
         let was_first = self.is_first(place);
-        self.waiters.remove(&place)?;
+        let Some(gone) = self.waiters.remove(&place) else { return Gone::default() };
         self.foreseen.until = self.foreseen.until.min(place);
         if !was_first {
-            return None;
+            return Gone { next: None, own: gone.waker };
         }
         self.late = self.late.saturating_add(self.overdue(now));
-        self.advance(reading, now)
+        Gone { next: self.advance(reading, now), own: gone.waker }
     }
 
     /// There is a new first.

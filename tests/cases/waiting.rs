@@ -5,13 +5,15 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Wake, Waker},
     time::{Duration, Instant},
 };
 
 use tokio::task::JoinSet;
 use tower_sluice::{
     FixedWindow, InFlight, Limiter, ManualClock, Quota, RateLimitLayer, RejectionPolicy, Rule,
-    TokenBucket, TokioClock, clock::Clock,
+    TokenBucket, TokioClock,
+    clock::{BoxFuture, Clock, Nanos},
 };
 
 use crate::{
@@ -221,6 +223,76 @@ async fn ar_26_awaited_acquires_never_hang() {
         let took = began.elapsed();
         assert!(took <= MILLI * 2_100, "{algorithm:?}: {took:?}");
     }
+}
+
+/// A clock whose timers never ring and keep no waker, as tokio's after they have rung.
+struct Mute;
+
+impl Clock for Mute {
+    fn now(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn sleep_until(&self, _: Nanos) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn utc_at_zero(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A task that is dropped with its last waker, and asks then.
+struct LastAsks<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Wake for LastAsks<F> {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl<F: Fn() + Send + Sync> Drop for LastAsks<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
+/// Polls with a waker that asks the limit when it is dropped, once to be replaced and once to leave.
+fn wait_with<T>(wait: impl Future<Output = T>, asks: impl Fn() + Clone + Send + Sync + 'static) {
+    let mut wait = Box::pin(wait);
+    for _ in 0..2 {
+        let waker = Waker::from(Arc::new(LastAsks(asks.clone())));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+}
+
+#[test]
+fn wakers_are_dropped_with_nothing_locked() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let (done, is_done) = std::sync::mpsc::channel();
+    let count = Arc::clone(&asked);
+    // In a thread of its own: what is locked twice hangs.
+    std::thread::spawn(move || {
+        let rate = limiter(TokenBucket::per_second(1).into(), Arc::new(Mute));
+        let calls = InFlight::new("calls", 1).clock(Mute);
+        let _held = (rate.try_acquire(), calls.try_acquire(), calls.try_acquire_by("key"));
+        let (limiter, counted) = (rate.clone(), Arc::clone(&count));
+        wait_with(rate.acquire(SECOND * 5), move || {
+            assert!(!limiter.try_acquire().is_allowed());
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let (limit, counted) = (calls.clone(), Arc::clone(&count));
+        wait_with(calls.acquire(SECOND), move || {
+            assert!(limit.waiting() <= 1);
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let limit = calls.clone();
+        wait_with(calls.acquire_by("key", SECOND), move || {
+            assert!(limit.try_acquire_by("key").is_none());
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let _ = done.send(());
+    });
+    is_done.recv_timeout(SECOND * 10).expect("nobody locks what is locked already");
+    assert_eq!(asked.load(Ordering::Relaxed), 6);
 }
 
 #[test]
