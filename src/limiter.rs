@@ -309,7 +309,7 @@ impl Limiter {
     /// on this limiter deny while somebody waits.
     ///
     /// The place is taken when the future is first polled. A future that is kept and not polled keeps those
-    /// behind it waiting, up to their own longest waits.
+    /// behind it waiting: to the ends of their own longest waits, and once more as long as it is late by then.
     ///
     /// # Cancel safety
     ///

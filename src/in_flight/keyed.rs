@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
-    waiting::Depth,
+    waiting::{Depth, give_up_room},
 };
 
 #[derive(Debug)]
@@ -111,6 +111,7 @@ impl Keyed {
             self.settle(entry.fill(limit(), &mut woken));
             if entry.is_done() {
                 shard.remove(&hash);
+                give_up_room(&mut shard);
             }
         }
         drop(shard);
@@ -172,6 +173,7 @@ impl Keyed {
             }
             if entry.is_done() {
                 shard.remove(&hash);
+                give_up_room(&mut shard);
             }
         }
         drop(shard);

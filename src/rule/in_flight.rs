@@ -64,6 +64,9 @@ use crate::{
 /// From admission to the end of the response body: its last frame, an error, or its drop, whichever comes
 /// first; so also to a client's disconnect, a timeout, or a panic. A permit is given back exactly once.
 ///
+/// A request that passes two layers with clones of one limit takes two permits, and where it waits for the second it waits
+/// for itself too: put a limit in its way once.
+///
 /// Where a request asks for an upgrade (`Upgrade`, or `CONNECT`), [`Permits`](crate::in_flight::Permits) is
 /// put into its extensions too: what keeps it keeps the permit. A handler that ignores it lets it go with
 /// the answer, since a 101 has no body.

@@ -30,6 +30,8 @@ pub(crate) struct Pursuit {
     denied: Denied,
     failed: Option<(u16, BackendError)>,
     unmatched: Unmatched,
+    /// When the waits of those who deny were told.
+    told: Nanos,
     /// While a degrade handler works.
     waits: Option<Waits>,
 }
@@ -90,7 +92,8 @@ impl Core {
         if ends || is_never {
             return Verdict::Refuse(self.denied(head, number, &denied, failed.as_ref()));
         }
-        let pursuit = Box::new(Pursuit { reached, denied, failed, unmatched, waits: None });
+        let pursuit =
+            Box::new(Pursuit { reached, denied, failed, unmatched, told: now, waits: None });
         self.pursue(head, pursuit, now)
     }
 
@@ -158,13 +161,27 @@ impl Core {
         }
         if response.extensions().get::<Declined>().is_some() {
             drop(permit);
-            return self.pursue(head, pursuit, self.time.now());
+            let now = self.time.now();
+            pursuit.age(now);
+            return self.pursue(head, pursuit, now);
         }
         self.tell_rejected(&rejection, &response, pursuit.failed.as_ref(), true);
         if self.expose_rejection {
             response.extensions_mut().insert(rejection);
         }
         Verdict::Refuse(Refused::Degraded(Box::new((response, permit))))
+    }
+}
+
+impl Pursuit {
+    /// Takes the time that has passed off the waits that were told.
+    fn age(&mut self, now: Nanos) {
+        let passed = now.since(std::mem::replace(&mut self.told, now));
+        for decision in self.denied.iter_mut().filter_map(|denial| denial.decision.as_mut()) {
+            if let Some(wait) = decision.retry_after() {
+                decision.deny(Nanos::from(wait).since(passed).max(Nanos::new(1)));
+            }
+        }
     }
 }
 

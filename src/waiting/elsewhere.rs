@@ -10,7 +10,7 @@ use std::{
 
 use ahash::RandomState;
 
-use super::{Depth, Ended, Timer};
+use super::{Depth, Ended, Timer, give_up_room};
 use crate::{
     clock::Nanos,
     sync::{AtomicU64, Mutex, Ordering, lock},
@@ -179,6 +179,7 @@ impl Drop for Sleeping {
         let next = line.wake_first();
         if line.len() == 0 {
             keys.remove(&self.key);
+            give_up_room(&mut keys);
         }
         drop(keys);
         wake(next);

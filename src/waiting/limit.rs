@@ -103,9 +103,10 @@ impl Limit {
         }
         let mut shard = self.shard(seat);
         if let Some(room) = shard.get_mut(&(seat.quota, seat.hash)) {
-            let turn = room.foresee(&self.reading(seat, now), now, cost);
-            let wait = turn.map_or(NEVER, |(turn, _)| turn).since(now);
-            decision.deny(wait.max(Nanos::new(1)));
+            let reading = self.reading(seat, now);
+            let wait = room.estimate(&reading, now, cost).map(|estimate| estimate.wait);
+            let exact = || room.foresee(&reading, now, cost).map(|(turn, _)| turn.since(now));
+            decision.deny(wait.or_else(exact).unwrap_or(NEVER).max(Nanos::new(1)));
         }
         decision
     }
@@ -132,6 +133,14 @@ impl Limit {
         if cost == 0 || (waiting == 0 && self.counter.fits(seat, now, cost)) {
             return Joined::Free;
         }
+        let is_full = waiting >= depth.per_key || self.waiting() >= depth.whole;
+        // Who is refused anyway need not have it played through to the nanosecond.
+        if let Some(room) = &room
+            && let Some(estimate) = room.estimate(&reading, now, cost)
+            && (is_full || Duration::from(estimate.least) > longest)
+        {
+            return Joined::Refused(Some(estimate.wait.max(Nanos::new(1)).into()));
+        }
         let turn = match room {
             Some(room) => room.foresee(&reading, now, cost),
             None => Room::default().foresee(&reading, now, cost),
@@ -152,8 +161,10 @@ impl Limit {
             limit: Arc::clone(self),
             seat,
             place,
+            joined: now,
             until: now + longest,
             late,
+            stalled: None,
             timer: Timer::new(time.clone()),
         })
     }
@@ -271,8 +282,11 @@ pub(crate) struct Waiting {
     limit: Arc<Limit>,
     seat: Seat,
     place: u64,
+    joined: Nanos,
     /// The end of the longest wait.
     until: Nanos,
+    /// The first that was late at that end, and until when he is waited for.
+    stalled: Option<(u64, Nanos)>,
     /// How late the room was when this place was taken.
     late: u64,
     timer: Timer,
@@ -312,30 +326,47 @@ impl Waiting {
     }
 
     /// When to look again; now or before where it is this one's turn.
-    fn look(&self, now: Nanos, waker: &Waker) -> Result<Nanos, Ended> {
-        let mut shard = self.limit.shard(self.seat);
+    fn look(&mut self, now: Nanos, waker: &Waker) -> Result<Nanos, Ended> {
+        let limit = Arc::clone(&self.limit);
+        let mut shard = limit.shard(self.seat);
         let Some(room) = shard.get_mut(&(self.seat.quota, self.seat.hash)) else {
             return Err(Ended::TooLong);
         };
-        let is_first = room.is_first(self.place);
-        // By as much as others were late, this one may be; what he is late himself counts when he charges.
-        let late = room.late_since(self.late) + if is_first { 0 } else { room.overdue(now) };
-        let until = self.until + Duration::from_nanos(late);
-        let turn = if is_first {
+        // By as much as others were late while this one waited he may be; what he is late himself counts when he
+        // charges.
+        let late = room.late_since(self.late).min(now.since(self.joined).get());
+        let end = self.until + Duration::from_nanos(late);
+        let until = if room.is_first(self.place) {
             // Where it never fits any more, even the longest of all waits is over.
-            Some(room.due()).filter(|due| *due != NEVER)
+            Some(room.due()).filter(|due| *due != NEVER && *due <= end)
+        } else if room.overdue(now) > 0 {
+            self.outlast(room, now, end)
         } else {
-            room.turn_of(self.place, &self.limit.reading(self.seat, now), now)
+            let turn = room.turn_of(self.place, &limit.reading(self.seat, now), now);
+            turn.filter(|turn| *turn <= end).map(|_| end.max(now + Duration::from_nanos(1)))
         };
-        if turn.is_none_or(|turn| turn > until) {
-            return Err(Ended::TooLong);
-        }
-        let until = if is_first { room.due() } else { until.max(now + Duration::from_nanos(1)) };
+        let until = until.ok_or(Ended::TooLong)?;
         let old = room.set_waker(self.place, waker);
         // In this order: dropping a waker may run anything.
         drop(shard);
         drop(old);
         Ok(until)
+    }
+
+    /// When to look again while the first is late, so that nobody's turn can be told; `None` where he has been so
+    /// for too long. One whose timer is late comes soon, and this one's wait is not to end for that; one that is
+    /// not polled does not come, and is given as much again as he is late already.
+    fn outlast(&mut self, room: &Room, now: Nanos, end: Nanos) -> Option<Nanos> {
+        if now < end {
+            return Some(end);
+        }
+        let first = room.first()?;
+        let grace = match self.stalled {
+            Some((stalled, grace)) if stalled == first => grace,
+            _ => now + Duration::from_nanos(room.overdue(now)),
+        };
+        self.stalled = Some((first, grace));
+        (now < grace).then_some(grace)
     }
 
     /// Makes the charge at the turn, and makes way for the next; where it cannot be made, stays the first and
@@ -402,6 +433,7 @@ impl Waiting {
         self.limit.waiting.fetch_sub(1, Ordering::Release);
         if shard.get(&key).is_some_and(Room::is_empty) {
             shard.remove(&key);
+            super::give_up_room(&mut shard);
         }
         drop(shard);
         wake(next);

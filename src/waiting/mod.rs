@@ -11,11 +11,27 @@ pub(crate) mod models;
 mod room;
 mod timer;
 
+use std::collections::HashMap;
+
+use ahash::RandomState;
+
 pub(crate) use self::{
     elsewhere::{Elsewhere, Sleeping},
     limit::{Ended, Joined, Limit, Waiting},
     timer::{Stuck, Timer},
 };
+
+/// Gives back the memory of a map that many keys have left.
+pub(crate) fn give_up_room<K, V>(map: &mut HashMap<K, V, RandomState>)
+where
+    K: Eq + std::hash::Hash,
+{
+    /// What a map may keep when it is empty.
+    const KEPT: usize = 64;
+    if map.is_empty() && map.capacity() > KEPT {
+        map.shrink_to(KEPT / 2);
+    }
+}
 
 /// How many may wait: in all, and for one key.
 #[derive(Clone, Copy, Debug)]

@@ -50,6 +50,15 @@ struct Foreseen {
     until: u64,
 }
 
+/// What a newcomer would have to wait, near enough for one who is refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimate {
+    /// At most, where who is ahead comes now.
+    pub(super) wait: Nanos,
+    /// At least.
+    pub(super) least: Nanos,
+}
+
 /// What is read of a key's permits: its word, and how to read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
@@ -115,6 +124,27 @@ impl Room {
         reading.turn(state, instant, cost, held)
     }
 
+    /// What `foresee` would say, from what was foreseen last: without playing anything through. `None` where that
+    /// does not hold any more.
+    pub(super) fn estimate(&self, reading: &Reading, now: Nanos, cost: u64) -> Option<Estimate> {
+        let holds = self.foreseen.from == Some((reading.state, reading.machine))
+            && self.waiters.range(self.foreseen.until..).next().is_none();
+        let (_, first) = self.waiters.first_key_value().filter(|_| holds)?;
+        let last = self.waiters.values().rev().find(|waiter| waiter.turn.0 != NEVER)?;
+        let (turn, _) = reading.turn(last.turn.1, last.turn.0, cost, 0)?;
+        // Who is late moves all behind him, by as much at most.
+        let moved = self.start(now).since(first.turn.0);
+        let wait = (turn + moved.into()).since(now);
+        let least = if self.is_blocked { wait } else { turn.since(now) };
+        Some(Estimate { wait, least })
+    }
+
+    /// From when the first may go.
+    fn start(&self, now: Nanos) -> Nanos {
+        // Nobody knows how long the first waits for a permit in flight; he may go at any time.
+        if self.is_empty() || self.due == NEVER { now } else { now.max(self.due) }
+    }
+
     /// When the one at `place` will be due; `None` where he never will.
     pub(super) fn turn_of(&mut self, place: u64, reading: &Reading, now: Nanos) -> Option<Nanos> {
         self.foresee_until(place + 1, reading, now);
@@ -125,12 +155,7 @@ impl Room {
     /// Plays through the turns of all places before `end`; gives the last instant and the word then.
     fn foresee_until(&mut self, end: u64, reading: &Reading, now: Nanos) -> (Nanos, u64) {
         let from = (reading.state, reading.machine);
-        let first = self.waiters.first_key_value();
-        // Nobody knows how long the first waits for a permit in flight; he may go at any time.
-        let start = match first {
-            Some(_) if self.due != NEVER => now.max(self.due),
-            _ => now,
-        };
+        let (first, start) = (self.waiters.first_key_value(), self.start(now));
         // Who is late, or waits for another limit, moves all that was foreseen.
         let has_moved = first.is_some_and(|(_, first)| first.turn.0 < start);
         if self.foreseen.from != Some(from) || has_moved || reading.held > 0 {
@@ -168,8 +193,13 @@ impl Room {
         place
     }
 
+    /// The place of the first.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.waiters.first_key_value().map(|(first, _)| *first)
+    }
+
     pub(super) fn is_first(&self, place: u64) -> bool {
-        self.waiters.first_key_value().is_some_and(|(first, _)| *first == place)
+        self.first() == Some(place)
     }
 
     pub(super) fn due(&self) -> Nanos {

@@ -145,3 +145,59 @@ async fn degraded_answers_are_bounded_and_their_bodies_count() {
     drop(response);
     assert_eq!(ask(&app, get_it()).await.body, "stale");
 }
+
+/// A request that is kept and not polled holds up those behind it, but not for ever.
+#[tokio::test]
+async fn a_stalled_first_is_outlasted() {
+    let (clock, app) = one_a_second(RejectionPolicy::queue(Duration::from_secs(5), 10));
+    let stalled = look(&app).expect_err("it waits");
+    clock.advance(Duration::from_secs(2));
+    let mut behind = look(&app).expect_err("it waits");
+    // Its wait ends at seven seconds; the first has been due for six by then, and gets as much again.
+    for second in 3..13 {
+        clock.set(tower_sluice::clock::Nanos::ZERO + Duration::from_secs(second));
+        assert_eq!(poll(&mut behind), None, "at {second} s");
+    }
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(poll(&mut behind), Some(StatusCode::TOO_MANY_REQUESTS));
+    // Once the first is gone nothing is left of it.
+    drop(stalled);
+    assert!(look(&app).is_ok_and(|response| response.status() == 200));
+}
+
+/// Newcomers who are refused while the first is late are told what they would have to wait.
+#[tokio::test]
+async fn a_late_first_moves_what_newcomers_are_told() {
+    let (clock, app) = one_a_second(RejectionPolicy::queue(Duration::from_secs(2), 2));
+    let (mut first, _second) = (look(&app).err().unwrap(), look(&app).err().unwrap());
+    clock.advance(Duration::from_millis(1_500));
+    let refused = look(&app).ok().expect("no place is left");
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    // The first goes now at the earliest, the second a second later, and it a second after that.
+    assert_eq!(refused.headers()["retry-after"], "2");
+    assert_eq!(poll(&mut first), Some(StatusCode::OK));
+}
+
+/// A degrade handler that declines slowly does not make the hint older than it is.
+#[tokio::test]
+async fn a_hint_is_told_as_of_the_answer() {
+    use tower_sluice::clock::Clock;
+
+    let clock = ManualClock::new();
+    let slow = clock.clone();
+    let policy = RejectionPolicy::degrade(move || {
+        let sleep = slow.sleep_until(slow.now() + Duration::from_secs(8));
+        async move {
+            sleep.await;
+            Err::<(), Decline>(Decline)
+        }
+    });
+    let rule = Rule::new("pace", LeakyBucket::new(1, Duration::from_secs(10)));
+    let rule = rule.spread(false).rejection(policy);
+    let app = app(RateLimitLayer::builder().rule(rule).clock(clock.clone()));
+    assert!(look(&app).is_ok());
+    let refused = look(&app).expect_err("the handler takes its time");
+    clock.advance(Duration::from_secs(8));
+    let refused = refused.await;
+    assert_eq!(refused.headers()["retry-after"], "2");
+}
