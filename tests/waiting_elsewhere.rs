@@ -1,12 +1,23 @@
 //! Requests that wait while a backend elsewhere takes its time.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
 
 use axum::body::Body;
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
-    Decision, LeakyBucket, RateLimitLayer, RejectionPolicy, Rule, TokenBucket, key,
+    Decision, LeakyBucket, RateLimitLayer, RejectionPolicy, Rule, TokenBucket,
+    clock::{BoxFuture, Clock, Nanos},
+    key,
     testing::ScriptedBackend,
 };
 
@@ -141,4 +152,67 @@ fn a_newcomer_does_not_ask_before_those_who_wait() {
     let asked: Vec<_> = backend.charges().iter().map(|charge| charge.now.get()).collect();
     assert_eq!(asked, [0, 4_000_000, 10_000_000, 10_000_000, 10_000_000]);
     assert_eq!(layer.handle().waiting("fleet").unwrap(), 0);
+}
+
+/// A waker may run anything when it is dropped, so nothing is locked meanwhile.
+#[test]
+fn wakers_are_dropped_with_nothing_locked() {
+    /// Stands still, and keeps no wakers.
+    struct Mute;
+
+    impl Clock for Mute {
+        fn now(&self) -> Nanos {
+            Nanos::ZERO
+        }
+
+        fn sleep_until(&self, _: Nanos) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn utc_at_zero(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    struct OnDrop(Box<dyn Fn() + Send + Sync>);
+
+    impl Wake for OnDrop {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
+    let (done, is_done) = std::sync::mpsc::channel();
+    let dropped = Arc::new(AtomicU64::new(0));
+    // In a thread of its own: what is locked twice hangs.
+    std::thread::spawn(move || {
+        let layer = RateLimitLayer::builder()
+            .rule(
+                Rule::new("fleet", TokenBucket::per_second(5))
+                    .backend(ScriptedBackend::decisions([denied(), denied(), denied()])),
+            )
+            .rejection(RejectionPolicy::queue(MILLI * 100, 1))
+            .clock(Mute)
+            .build()
+            .unwrap();
+        let mut waits = Box::pin(ask(layer.clone()));
+        for _ in 0..2 {
+            let (newcomer, count) = (layer.clone(), Arc::clone(&dropped));
+            let waker = Waker::from(Arc::new(OnDrop(Box::new(move || {
+                let mut newcomer = Box::pin(ask(newcomer.clone()));
+                let _ = newcomer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                count.fetch_add(1, Ordering::Relaxed);
+            }))));
+            // The second takes the place of the first.
+            assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        drop(waits);
+        let _ = done.send(dropped.load(Ordering::Relaxed));
+    });
+    let dropped = is_done.recv_timeout(Duration::from_secs(10));
+    assert_eq!(dropped.expect("nobody locks what is locked already"), 2);
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     sync::{AtomicU64, Mutex, Ordering, lock},
-    waiting::Depth,
+    waiting::{Depth, wake},
 };
 
 /// All changes of the word are read-modify-writes. So whoever acquires it sees what *all* have released before,
@@ -196,12 +196,5 @@ impl Gate {
         self.fill(&mut line, &mut woken);
         drop(line);
         wake(woken);
-    }
-}
-
-/// Wakes, with no lock held: a waker may run anything.
-pub(super) fn wake(woken: Vec<Waker>) {
-    for waker in woken {
-        waker.wake();
     }
 }

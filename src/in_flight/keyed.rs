@@ -10,12 +10,11 @@ use ahash::RandomState;
 
 use super::{
     Full,
-    gate::wake,
     line::{Left, Line},
 };
 use crate::{
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
-    waiting::{Depth, give_up_room},
+    waiting::{Depth, give_up_room, wake},
 };
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::{
 
 use ahash::RandomState;
 
-use super::{Depth, Ended, Timer, give_up_room};
+use super::{Depth, Ended, Timer, give_up_room, wake};
 use crate::{
     clock::Nanos,
     sync::{AtomicU64, Mutex, Ordering, lock},
@@ -132,10 +132,14 @@ impl Sleeping {
         let (line, place) = (keys.get_mut(&self.key)?, self.place?);
         let is_first = line.asking.first_key_value().is_some_and(|(first, _)| *first == place);
         let (due, known) = line.asking.get_mut(&place)?;
-        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *known = Some(waker.clone());
-        }
-        is_first.then_some(*due)
+        let (due, old) = match known {
+            Some(known) if known.will_wake(waker) => (*due, None),
+            known => (*due, known.replace(waker.clone())),
+        };
+        // In this order: dropping a waker may run anything.
+        drop(keys);
+        drop(old);
+        is_first.then_some(due)
     }
 
     /// It was told to ask again then; it stays where it is.
@@ -152,18 +156,12 @@ impl Sleeping {
     pub(crate) fn depart(&mut self) {
         let mut keys = lock(&self.of.keys);
         let Some((line, place)) = keys.get_mut(&self.key).zip(self.place.take()) else { return };
-        line.asking.remove(&place);
+        let own = line.asking.remove(&place);
         line.departing += 1;
         let next = line.wake_first();
         drop(keys);
         wake(next);
-    }
-}
-
-/// Wakes, with no lock held: a waker may run anything.
-fn wake(next: Option<Waker>) {
-    if let Some(next) = next {
-        next.wake();
+        drop(own);
     }
 }
 
@@ -172,17 +170,17 @@ impl Drop for Sleeping {
         let mut keys = lock(&self.of.keys);
         self.of.waiting.fetch_sub(1, Ordering::Relaxed);
         let Some(line) = keys.get_mut(&self.key) else { return };
-        match self.place {
-            Some(place) => drop(line.asking.remove(&place)),
-            None => line.departing -= 1,
-        }
+        let own = self.place.and_then(|place| line.asking.remove(&place));
+        line.departing -= u64::from(self.place.is_none());
         let next = line.wake_first();
         if line.len() == 0 {
             keys.remove(&self.key);
             give_up_room(&mut keys);
         }
+        // In this order: dropping a waker may run anything.
         drop(keys);
         wake(next);
+        drop(own);
     }
 }
 

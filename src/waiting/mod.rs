@@ -8,18 +8,27 @@ mod elsewhere;
 mod limit;
 #[cfg(sluice_loom)]
 pub(crate) mod models;
+mod place;
 mod room;
 mod timer;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, task::Waker};
 
 use ahash::RandomState;
 
 pub(crate) use self::{
     elsewhere::{Elsewhere, Sleeping},
-    limit::{Ended, Joined, Limit, Waiting},
+    limit::{Joined, Limit},
+    place::{Ended, Waiting},
     timer::{Stuck, Timer},
 };
+
+/// Wakes, with no lock held: a waker may run anything.
+pub(crate) fn wake(woken: impl IntoIterator<Item = Waker>) {
+    for waker in woken {
+        waker.wake();
+    }
+}
 
 /// Gives back the memory of a map that many keys have left.
 pub(crate) fn give_up_room<K, V>(map: &mut HashMap<K, V, RandomState>)
