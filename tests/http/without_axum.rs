@@ -4,15 +4,15 @@ use std::{convert::Infallible, net::SocketAddr};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
     service::TowerToHyperService,
 };
-use tower::{Layer, ServiceBuilder, service_fn};
-use tower_sluice::{FixedWindow, Missing, RateLimitLayer, Rule, body::ResponseBody, key};
+use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
+use tower_sluice::{FixedWindow, InFlight, Missing, RateLimitLayer, Rule, body::ResponseBody, key};
 
 use crate::support::{BOTH, Connection, Hits, LIMIT, flood, get, limit, listen};
 
@@ -104,4 +104,27 @@ fn kept_bodies_have_a_type_that_can_be_named() {
         std::future::ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())))
     });
     named(limit().keep_body().layer(inner));
+}
+
+/// A kept body holds its permit to its end, as a boxed one does.
+#[tokio::test]
+async fn kept_bodies_hold_their_permits() {
+    let flight = InFlight::new("calls", 1);
+    let layer = RateLimitLayer::builder().in_flight(flight.clone()).build().unwrap();
+    let service = layer.keep_body().layer(service_fn(|_: Request<Full<Bytes>>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(Full::from("text"))))
+    }));
+    let ask = || service.clone().oneshot(Request::new(Full::<Bytes>::default()));
+    for read in [true, false] {
+        let served = ask().await.unwrap();
+        assert_eq!((served.status(), flight.in_flight()), (StatusCode::OK, 1));
+        assert_eq!(ask().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+        if read {
+            let text = served.into_body().collect().await.unwrap();
+            assert_eq!(text.to_bytes(), "text");
+        } else {
+            drop(served);
+        }
+        assert_eq!(flight.in_flight(), 0);
+    }
 }
