@@ -136,10 +136,8 @@ impl Core {
         head: &Head<'_>,
         now: Nanos,
     ) -> Option<Outcome> {
-        if !fit || !slots.scope.applies(head) || !slots.slots.is_open(None) {
-            return self.decide_lending(all, fit, head, now);
-        }
-        let Some(permit) = slots.slots.try_take(None) else {
+        let asks = fit && slots.scope.applies(head);
+        let Some(permit) = asks.then(|| slots.slots.try_take(None)).flatten() else {
             return self.decide_lending(all, fit, head, now);
         };
         Some(match charge_all(all, now) {
@@ -283,21 +281,10 @@ impl Core {
 
     /// Step 3: charges all, or none.
     pub(super) fn charge(&self, local: &[Asked], now: Nanos) -> Result<(), Denial> {
-        let mut made = SmallVec::<[(&Limit, usize, Made); 8]>::new();
-        for asked in local {
-            let Some(limit) = self.limit(asked).filter(|_| asked.cost > 0) else { continue };
-            match limit.counter.charge(asked.seat, now, asked.cost) {
-                Ok(charge) => made.push((limit, asked.seat.quota, charge)),
-                Err(denied) => {
-                    let decision = limit.counter.explain(asked.seat, denied, now, asked.cost);
-                    for (limit, quota, charge) in made.iter().rev() {
-                        limit.counter.undo(*quota, charge, now);
-                    }
-                    return Err(Denial::of(asked.rule, decision));
-                }
-            }
-        }
-        Ok(())
+        let foreseen = |asked: &Asked| {
+            self.limit(asked).map(|limit| Foreseen { asked: *asked, limit, charge: None })
+        };
+        charge_all(&mut local.iter().filter_map(foreseen).collect::<AllForeseen<'_>>(), now)
     }
 
     /// What the rules in this process decided, after their charges.

@@ -16,8 +16,8 @@ use crate::{
     clock::Nanos,
     core::Core,
     event::Fault,
-    in_flight::{Lent, Permit},
-    waiting::{Ended, Timer},
+    in_flight::{self, Lent, Permit},
+    waiting::{Ended, Stuck, Timer},
 };
 
 /// How often a rule that counts elsewhere is asked again.
@@ -144,7 +144,6 @@ impl Queue {
 
     /// Waits for the turn; what permit it brings.
     async fn turn(&mut self) -> Result<Option<(Permit, Wanted)>, GivenUp> {
-        let mut timer = Timer::new(self.asking.core.time.clone());
         let place = match &mut self.place {
             Place::Room(waiting) => {
                 let turn = poll_fn(|cx| waiting.poll_turn(cx)).await;
@@ -152,19 +151,16 @@ impl Queue {
             }
             // Kept while it asks, and until it departs.
             Place::Elsewhere(place) => {
+                let mut timer = Timer::new(self.asking.core.time.clone());
                 let turn = poll_fn(|cx| place.poll_turn(self.until, &mut timer, cx)).await;
                 return turn.map(|()| None).map_err(|ended| self.asking.core.given_up(ended));
             }
             place => mem::replace(place, Place::Nowhere),
         };
-        let stuck = |_| {
-            self.asking.core.is_stuck();
-            GivenUp
-        };
         match place {
             Place::Line(waiting, wanted) => {
-                let permit = waiting.permit(self.until, &mut timer).await.map_err(stuck)?;
-                permit.map(|permit| Some((permit, wanted))).ok_or(GivenUp)
+                let permit = permit(&self.asking.core, waiting, self.until).await?;
+                Ok(Some((permit, wanted)))
             }
             Place::Permit(permit, wanted) => Ok(Some((permit, wanted))),
             Place::Room(_) | Place::Elsewhere(..) | Place::Nowhere => Ok(None),
@@ -197,15 +193,7 @@ impl Queue {
             in_hand = match place {
                 Some(Place::Permit(permit, wanted)) => Some((permit, wanted)),
                 Some(Place::Line(waiting, wanted)) => {
-                    let mut timer = Timer::new(core.time.clone());
-                    match waiting.permit(until, &mut timer).await {
-                        Ok(Some(permit)) => Some((permit, wanted)),
-                        Ok(None) => return Err(GivenUp),
-                        Err(_) => {
-                            core.is_stuck();
-                            return Err(GivenUp);
-                        }
-                    }
+                    Some((permit(&core, waiting, until).await?, wanted))
                 }
                 _ => return Err(GivenUp),
             };
@@ -332,6 +320,15 @@ impl Queue {
             };
             smallvec::smallvec![Denial { number, decision }]
         }))
+    }
+}
+
+/// Waits for a permit in flight, until then at the longest.
+async fn permit(core: &Core, waiting: in_flight::Waiting, until: Nanos) -> Result<Permit, GivenUp> {
+    let mut timer = Timer::new(core.time.clone());
+    match waiting.permit(until, &mut timer).await {
+        Ok(permit) => permit.ok_or(GivenUp),
+        Err(Stuck) => Err(core.given_up(Ended::Stuck)),
     }
 }
 

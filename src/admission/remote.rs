@@ -262,7 +262,7 @@ impl Held {
         };
         let now = self.core.time.now();
         let wait = departure.since(now);
-        let place = self.core.first_depth(rule).and_then(|depth| self.place(rule, depth));
+        let place = self.core.first_queue(rule).and_then(|(_, depth)| self.place(rule, depth));
         let Some(place) = place else { return self.no_place(rule, wait) };
         let mut waits = Waits::new(&self.core, rule, Some(place), now);
         if !self.sleep(departure).await {
@@ -355,16 +355,13 @@ impl Drop for Held {
 impl Core {
     /// How long a newcomer may be told to wait by the backend of this rule: as long as its chain begins with.
     fn first_wait(&self, rule: u16) -> Duration {
-        match self.plan.refuser(rule).policy.steps().first() {
-            Some(Step::Queue { longest, .. }) => *longest,
-            _ => Duration::ZERO,
-        }
+        self.first_queue(rule).map_or(Duration::ZERO, |(longest, _)| longest)
     }
 
-    /// How many may wait for this rule, where its chain begins with a queue.
-    fn first_depth(&self, rule: u16) -> Option<u64> {
+    /// The longest wait for this rule and how many may wait, where its chain begins with a queue.
+    fn first_queue(&self, rule: u16) -> Option<(Duration, u64)> {
         match self.plan.refuser(rule).policy.steps().first() {
-            Some(Step::Queue { depth, .. }) => Some(*depth),
+            Some(Step::Queue { longest, depth }) => Some((*longest, *depth)),
             _ => None,
         }
     }

@@ -102,11 +102,19 @@ impl Gate {
 
     #[cold]
     fn hand_over(&self) {
+        self.change(|_| ());
+    }
+
+    /// Makes a change with the line locked, gives those in it what is free then, and wakes them with the line
+    /// unlocked again.
+    fn change<T>(&self, change: impl FnOnce(&mut Line) -> T) -> T {
         let mut woken = Vec::new();
         let mut line = lock(&self.line);
+        let changed = change(&mut line);
         self.fill(&mut line, &mut woken);
         drop(line);
         wake(woken);
+        changed
     }
 
     /// Gives what is free to those in line, and clears the mark when nobody is left.
@@ -163,38 +171,33 @@ impl Gate {
         granted
     }
 
-    /// Leaves the line; a permit that had come goes to the next. Says whether there was no permit yet.
-    pub(super) fn leave(&self, place: u64) -> bool {
-        let mut woken = Vec::new();
-        let mut line = lock(&self.line);
-        let left = line.leave(place);
-        if matches!(left, Some(Left::Permit)) {
-            // Release: as in `give_back`; what its last holder did came to this one by the lock.
-            self.word.fetch_sub(1, Ordering::Release);
-        }
-        self.fill(&mut line, &mut woken);
-        drop(line);
-        wake(woken);
-        left.is_some_and(Left::was_place)
+    /// Leaves the line; a permit that had come goes to the next.
+    pub(super) fn leave(&self, place: u64) {
+        // What is left is dropped with the line unlocked.
+        let _left = self.change(|line| {
+            let left = line.leave(place);
+            if matches!(left, Some(Left::Permit)) {
+                // Release: as in `give_back`; what its last holder did came to this one by the lock.
+                self.word.fetch_sub(1, Ordering::Release);
+            }
+            left
+        });
     }
 
     /// Puts another limit in force; those in line take what it frees.
     pub(super) fn set_limit(&self, limit: u32) {
-        let mut woken = Vec::new();
-        let mut line = lock(&self.line);
         let limit = u64::from(limit.min(MOST)) << LIMIT;
-        let mut word = self.word.load(Ordering::Relaxed);
-        // Relaxed: only the number of permits changes, nothing is handed over by it.
-        while let Err(seen) = self.word.compare_exchange_weak(
-            word,
-            (word & (WAITED | COUNT)) | limit,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        ) {
-            word = seen;
-        }
-        self.fill(&mut line, &mut woken);
-        drop(line);
-        wake(woken);
+        self.change(|_| {
+            let mut word = self.word.load(Ordering::Relaxed);
+            // Relaxed: only the number of permits changes, nothing is handed over by it.
+            while let Err(seen) = self.word.compare_exchange_weak(
+                word,
+                (word & (WAITED | COUNT)) | limit,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                word = seen;
+            }
+        });
     }
 }

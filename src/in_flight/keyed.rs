@@ -103,23 +103,34 @@ impl Keyed {
     }
 
     pub(super) fn give_back(&self, hash: u64, limit: impl FnOnce() -> u64) {
+        self.change(hash, limit, |entry| entry.count = entry.count.saturating_sub(1));
+    }
+
+    /// Makes a change with the key's shard locked, gives those in line what is free then, and wakes them with the
+    /// shard unlocked again.
+    fn change<T>(
+        &self,
+        hash: u64,
+        limit: impl FnOnce() -> u64,
+        change: impl FnOnce(&mut Entry) -> T,
+    ) -> Option<T> {
         let mut woken = Vec::new();
         let mut shard = self.shard(hash);
-        if let Some(entry) = shard.get_mut(&hash) {
-            entry.count = entry.count.saturating_sub(1);
-            self.settle(entry.fill(limit(), &mut woken));
-            if entry.is_done() {
-                shard.remove(&hash);
-                give_up_room(&mut shard);
-            }
+        let entry = shard.get_mut(&hash)?;
+        let changed = change(entry);
+        self.settle(entry.fill(limit(), &mut woken));
+        if entry.is_done() {
+            shard.remove(&hash);
+            give_up_room(&mut shard);
         }
         drop(shard);
         wake(woken);
+        Some(changed)
     }
 
     /// So many wait no longer.
     fn settle(&self, gone: u64) {
-        // Relaxed: the depth is checked by compare-and-swap on this word alone.
+        // Relaxed: as in `Depth::take`.
         self.waiting.fetch_sub(gone, Ordering::Relaxed);
     }
 
@@ -138,10 +149,7 @@ impl Keyed {
             shard.entry(hash).or_default().count += 1;
             return Ok(None);
         }
-        let fits = |waiting: u64| (waiting < depth.whole).then_some(waiting + 1);
-        if waiting >= depth.per_key
-            || self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err()
-        {
+        if !depth.take(&self.waiting, waiting) {
             return Err(Full);
         }
         Ok(Some(shard.entry(hash).or_default().line.join()))
@@ -155,29 +163,18 @@ impl Keyed {
         polled.is_some_and(|(granted, _)| granted)
     }
 
-    /// Leaves the line; a permit that had come goes to the next. Says whether there was no permit yet.
-    pub(super) fn leave(&self, hash: u64, place: u64, limit: impl FnOnce() -> u64) -> bool {
-        let mut woken = Vec::new();
-        let mut shard = self.shard(hash);
-        let mut left = None;
-        if let Some(entry) = shard.get_mut(&hash) {
-            left = entry.line.leave(place);
+    /// Leaves the line; a permit that had come goes to the next.
+    pub(super) fn leave(&self, hash: u64, place: u64, limit: impl FnOnce() -> u64) {
+        // What is left is dropped with the shard unlocked.
+        let _left = self.change(hash, limit, |entry| {
+            let left = entry.line.leave(place);
             match &left {
-                Some(Left::Place(_)) => self.settle(1),
-                Some(Left::Permit) => {
-                    entry.count = entry.count.saturating_sub(1);
-                    self.settle(entry.fill(limit(), &mut woken));
-                }
+                Some(Left::Place { .. }) => self.settle(1),
+                Some(Left::Permit) => entry.count = entry.count.saturating_sub(1),
                 None => {}
             }
-            if entry.is_done() {
-                shard.remove(&hash);
-                give_up_room(&mut shard);
-            }
-        }
-        drop(shard);
-        wake(woken);
-        left.is_some_and(Left::was_place)
+            left
+        });
     }
 
     /// Those in line take what a new limit frees; `limit` is read with each shard locked, so that of two

@@ -5,6 +5,8 @@ use std::{
     task::Waker,
 };
 
+use crate::waiting::renew;
+
 /// Those who wait, and those who have been given a permit and have not taken it yet.
 #[derive(Debug, Default)]
 pub(super) struct Line {
@@ -17,21 +19,10 @@ pub(super) struct Line {
 /// What somebody leaves behind who leaves.
 pub(super) enum Left {
     /// A place, and his waker: to be dropped with no lock held, since that may run anything.
-    Place(Option<Waker>),
+    Place {
+        _waker: Option<Waker>,
+    },
     Permit,
-}
-
-impl Left {
-    /// Whether there was no permit yet.
-    pub(super) fn was_place(self) -> bool {
-        match self {
-            Self::Place(waker) => {
-                drop(waker);
-                true
-            }
-            Self::Permit => false,
-        }
-    }
 }
 
 impl Line {
@@ -68,17 +59,12 @@ impl Line {
         if self.granted.remove(&place) {
             return (true, None);
         }
-        match self.waiting.get_mut(&place) {
-            Some(known) if !known.as_ref().is_some_and(|known| known.will_wake(waker)) => {
-                (false, known.replace(waker.clone()))
-            }
-            _ => (false, None),
-        }
+        (false, self.waiting.get_mut(&place).and_then(|known| renew(known, waker)))
     }
 
     pub(super) fn leave(&mut self, place: u64) -> Option<Left> {
         if let Some(waker) = self.waiting.remove(&place) {
-            return Some(Left::Place(waker));
+            return Some(Left::Place { _waker: waker });
         }
         self.granted.remove(&place).then_some(Left::Permit)
     }

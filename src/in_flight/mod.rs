@@ -323,9 +323,9 @@ impl Drop for Waiting {
             None => self.slots.gate.leave(self.place),
             Some(key) => {
                 let limit = || self.slots.limit();
-                self.slots.keyed().leave(key.get(), self.place, limit)
+                self.slots.keyed().leave(key.get(), self.place, limit);
             }
-        };
+        }
     }
 }
 

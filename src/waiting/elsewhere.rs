@@ -10,7 +10,7 @@ use std::{
 
 use ahash::RandomState;
 
-use super::{Depth, Ended, Timer, give_up_room, wake};
+use super::{Depth, Ended, Timer, give_up_room, renew, wake};
 use crate::{
     clock::Nanos,
     sync::{AtomicU64, Mutex, Ordering, lock},
@@ -96,12 +96,9 @@ impl Elsewhere {
         enter: impl FnOnce(&mut Line) -> Option<u64>,
     ) -> Option<Sleeping> {
         let mut keys = lock(&self.keys);
-        let waiting = self.waiting.load(Ordering::Relaxed);
-        if waiting >= depth.whole || keys.get(&key).map_or(0, Line::len) >= depth.per_key {
+        if !depth.take(&self.waiting, keys.get(&key).map_or(0, Line::len)) {
             return None;
         }
-        // Relaxed: the lock orders all changes.
-        self.waiting.store(waiting + 1, Ordering::Relaxed);
         let place = enter(keys.entry(key).or_default());
         Some(Sleeping { of: Arc::clone(self), key, place })
     }
@@ -132,10 +129,7 @@ impl Sleeping {
         let (line, place) = (keys.get_mut(&self.key)?, self.place?);
         let is_first = line.asking.first_key_value().is_some_and(|(first, _)| *first == place);
         let (due, known) = line.asking.get_mut(&place)?;
-        let (due, old) = match known {
-            Some(known) if known.will_wake(waker) => (*due, None),
-            known => (*due, known.replace(waker.clone())),
-        };
+        let (due, old) = (*due, renew(known, waker));
         // In this order: dropping a waker may run anything.
         drop(keys);
         drop(old);
@@ -168,6 +162,7 @@ impl Sleeping {
 impl Drop for Sleeping {
     fn drop(&mut self) {
         let mut keys = lock(&self.of.keys);
+        // Relaxed: as in `Depth::take`.
         self.of.waiting.fetch_sub(1, Ordering::Relaxed);
         let Some(line) = keys.get_mut(&self.key) else { return };
         let own = self.place.and_then(|place| line.asking.remove(&place));

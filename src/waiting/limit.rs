@@ -147,13 +147,8 @@ impl Limit {
         };
         let Some(turn) = turn else { return Joined::Refused(None) };
         let wait: Duration = turn.0.since(now).max(Nanos::new(1)).into();
-        let fits = |waiting: u64| (waiting < depth.whole).then_some(waiting + 1);
-        // Relaxed: the room is found by the lock, which is held until the place is taken. As each change of this
-        // word is an addition to the last, an acquire still sees what all who went before have released.
-        if wait > longest
-            || waiting >= depth.per_key
-            || self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err()
-        {
+        // The room is found by the lock, which is held until the place is taken.
+        if wait > longest || !depth.take(&self.waiting, waiting) {
             return Joined::Refused(Some(wait));
         }
         let place = shard.entry(key).or_default().join(cost, turn);

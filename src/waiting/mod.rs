@@ -22,12 +22,22 @@ pub(crate) use self::{
     place::{Ended, Waiting},
     timer::{Stuck, Timer},
 };
+use crate::sync::{AtomicU64, Ordering};
 
 /// Wakes, with no lock held: a waker may run anything.
 pub(crate) fn wake(woken: impl IntoIterator<Item = Waker>) {
     for waker in woken {
         waker.wake();
     }
+}
+
+/// Puts `waker` in the place of one that would wake another task; gives the old one, to be dropped with no lock
+/// held: that may run anything too.
+pub(crate) fn renew(known: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
+    if known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+        return None;
+    }
+    known.replace(waker.clone())
 }
 
 /// Gives back the memory of a map that many keys have left.
@@ -56,5 +66,14 @@ impl Depth {
     /// Of a keyed limit one key may hold half of the places, and always one.
     pub(crate) fn new(whole: u64, keyed: bool) -> Self {
         Self { whole, per_key: if keyed { (whole / 2).max(1) } else { whole } }
+    }
+
+    /// Takes one of the places, if the key, which has so many, may have one more.
+    pub(crate) fn take(self, waiting: &AtomicU64, of_key: u64) -> bool {
+        let fits = |waiting: u64| (waiting < self.whole).then_some(waiting + 1);
+        // Relaxed: the depth is checked by compare-and-swap on this word alone. As each change of it is an
+        // addition to the last, an acquire still sees what all who went before have released.
+        of_key < self.per_key
+            && waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 }

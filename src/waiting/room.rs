@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, task::Waker};
 
+use super::renew;
 use crate::{
     algorithm::{Machine, Step},
     clock::Nanos,
@@ -218,11 +219,7 @@ impl Room {
 
     /// Whom to wake from now on; gives the waker it replaces.
     pub(super) fn set_waker(&mut self, place: u64, waker: &Waker) -> Option<Waker> {
-        let waiter = self.waiters.get_mut(&place)?;
-        if waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            return None;
-        }
-        waiter.waker.replace(waker.clone())
+        renew(&mut self.waiters.get_mut(&place)?.waker, waker)
     }
 
     /// By how much others have been late since the room was `late`.
