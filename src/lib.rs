@@ -247,7 +247,10 @@ pub mod models {
 
 #[doc(inline)]
 pub use crate::{
-    algorithm::{Algorithm, FixedWindow, LeakyBucket, StartLevel, TokenBucket},
+    algorithm::{
+        Algorithm, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, StartLevel, TokenBucket,
+        WarmUp,
+    },
     backend::Backend,
     clock::{ManualClock, TokioClock},
     event::Observer,

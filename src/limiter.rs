@@ -25,7 +25,8 @@ use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
 use ahash::RandomState;
 
 use crate::{
-    Algorithm, ConfigError, Decision, FixedWindow, Key, LeakyBucket, Quota, TokenBucket,
+    Algorithm, ConfigError, Decision, FixedWindow, Key, LeakyBucket, Quota, SlidingLog,
+    SlidingWindow, TokenBucket,
     backend::{
         LimiterSpec,
         local::{Counter, Seat},
@@ -54,7 +55,7 @@ macro_rules! limiters_of {
     )*};
 }
 
-limiters_of!(FixedWindow, LeakyBucket, TokenBucket);
+limiters_of!(FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket);
 
 /// Settings of a [`Limiter`].
 ///

@@ -109,6 +109,12 @@ impl Quota {
         })
     }
 
+    /// Nanoseconds in which the whole burst comes back, rounded up.
+    pub(crate) fn refill(&self) -> u128 {
+        let burst = u128::from(self.burst);
+        burst.saturating_mul(self.period.as_nanos()).div_ceil(u128::from(self.permits.max(1)))
+    }
+
     /// Checks what holds for every algorithm and gives (permits, period in nanoseconds, burst).
     pub(crate) fn checked(&self) -> Result<(u64, u64, u64), ConfigError> {
         if self.permits == 0 {

@@ -23,7 +23,7 @@
 
 use std::time::Duration;
 
-use super::{Epoch, MACHINE_WORDS, STATE_BITS, Step, wait_until};
+use super::{Epoch, MACHINE_WORDS, STATE_BITS, Step, WarmUp, check_no_burst, wait_until};
 use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level};
 
 /// A fixed window: at most `limit` permits in each.
@@ -41,12 +41,13 @@ use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level};
 pub struct FixedWindow {
     quota: Quota,
     aligned: bool,
+    warm_up: Option<WarmUp>,
 }
 
 impl FixedWindow {
     /// `limit` permits per `window`, which starts at a key's first request.
     pub const fn new(limit: u64, window: Duration) -> Self {
-        Self { quota: Quota::new(limit, window), aligned: false }
+        Self { quota: Quota::new(limit, window), aligned: false, warm_up: None }
     }
 
     /// `limit` permits per second.
@@ -76,10 +77,19 @@ impl FixedWindow {
         Self { aligned: true, ..self }
     }
 
+    /// Lets the limit grow to its own after a start. Default: it is whole at once.
+    pub const fn warm_up(self, warm_up: WarmUp) -> Self {
+        Self { warm_up: Some(warm_up), ..self }
+    }
+
     /// Limit and window as a quota; its burst is the limit.
     #[must_use]
     pub const fn quota(&self) -> Quota {
         self.quota
+    }
+
+    pub(super) const fn ramp(&self) -> Option<WarmUp> {
+        self.warm_up
     }
 
     pub(crate) fn with_quota(self, quota: Quota) -> Self {
@@ -87,10 +97,7 @@ impl FixedWindow {
     }
 
     pub(crate) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
-        let (limit, window, burst) = self.quota.checked()?;
-        if burst != limit {
-            return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
-        }
+        let (limit, window, _) = check_no_burst(self.quota)?;
         if !self.aligned && window.checked_mul(4).is_none() {
             let period = format!("{:?}", self.quota.period());
             return Err(ConfigError::new("period", period, "must be at most 146 years"));
@@ -128,7 +135,7 @@ const DAY: u64 = 86_400_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     aligned: bool,
-    limit: u64,
+    pub(super) limit: u64,
     window: u64,
     count_bits: u32,
     grain: u32,
@@ -234,6 +241,25 @@ impl Machine {
         }
     }
 
+    /// The same with a limit that is no greater.
+    pub(super) fn limited(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// What is spent in the window that is under way, and how long it still lasts.
+    pub(super) fn under_way(&self, state: u64, now: Nanos) -> Option<(u64, Nanos)> {
+        let window = self.window_at(state, now);
+        (window.count > 0).then(|| (window.count, self.left_of(&window, now)))
+    }
+
+    /// How long a window still lasts. A clock that went back reads as if it had stayed: no wait is longer than a
+    /// window.
+    #[inline]
+    fn left_of(&self, window: &Window, now: Nanos) -> Nanos {
+        let present = if self.aligned { now } else { now.max(self.began(window.start)) };
+        wait_until(self.end_of(window.start), present)
+    }
+
     #[inline]
     pub(super) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
         let window = self.window_at(state, now);
@@ -268,9 +294,7 @@ impl Machine {
         let window = self.window_at(state, now);
         let spent = window.count.saturating_add(held);
         let remaining = self.limit.saturating_sub(spent);
-        // A clock that went back reads as if it had stayed: no wait is longer than a window.
-        let present = if self.aligned { now } else { now.max(self.began(window.start)) };
-        let left = wait_until(self.end_of(window.start), present);
+        let left = self.left_of(&window, now);
         let reset_after = if window.count == 0 { Nanos::ZERO } else { left };
         let level = Level { capacity: self.limit, left: remaining, unit: 1, reset_after };
         if cost == 0 || (cost <= self.limit && spent <= self.limit - cost) {

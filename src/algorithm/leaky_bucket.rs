@@ -24,7 +24,7 @@
 use std::time::Duration;
 
 use super::{
-    Epoch,
+    Epoch, WarmUp,
     token_bucket::{Machine, TokenBucket},
 };
 use crate::{ConfigError, Quota};
@@ -58,12 +58,13 @@ use crate::{ConfigError, Quota};
 #[must_use]
 pub struct LeakyBucket {
     quota: Quota,
+    warm_up: Option<WarmUp>,
 }
 
 impl LeakyBucket {
     /// `permits` per `period`, evenly spaced.
     pub const fn new(permits: u64, period: Duration) -> Self {
-        Self { quota: Quota::new(permits, period).burst(LIMIT) }
+        Self { quota: Quota::new(permits, period).burst(LIMIT), warm_up: None }
     }
 
     /// `permits` per second.
@@ -86,10 +87,23 @@ impl LeakyBucket {
         Self::new(permits, Duration::from_secs(86_400))
     }
 
+    /// Lets the rate grow to its own after a start: intervals are longer at first. Default: it is whole at once.
+    pub const fn warm_up(self, warm_up: WarmUp) -> Self {
+        Self { warm_up: Some(warm_up), ..self }
+    }
+
     /// The quota; its burst is 1.
     #[must_use]
     pub const fn quota(&self) -> Quota {
         self.quota
+    }
+
+    pub(super) const fn ramp(&self) -> Option<WarmUp> {
+        self.warm_up
+    }
+
+    pub(super) fn with_quota(self, quota: Quota) -> Self {
+        Self { quota: spaced(quota), ..self }
     }
 
     /// The rate times `factor`; the limit stays.
@@ -124,8 +138,13 @@ impl From<LeakyBucket> for Quota {
 impl From<Quota> for LeakyBucket {
     /// A burst that was set to anything but 1 is an error when the bucket is built.
     fn from(quota: Quota) -> Self {
-        Self { quota: quota.burst(quota.burst_setting().unwrap_or(LIMIT)) }
+        Self { quota: spaced(quota), warm_up: None }
     }
+}
+
+/// The quota with the burst that it has here, unless it was set to another.
+fn spaced(quota: Quota) -> Quota {
+    quota.burst(quota.burst_setting().unwrap_or(LIMIT))
 }
 
 /// The most that passes at once.

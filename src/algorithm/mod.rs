@@ -16,13 +16,20 @@
 //! | --- | --- | --- |
 //! | [`TokenBucket`] | at most `burst + rate x L` in any interval `L` | most limits: smooth, with room for bursts |
 //! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day" |
+//! | [`SlidingWindow`] | at most `limit` in any stretch as long as the window | limits that must never be doubled |
+//! | [`SlidingLog`] | the same, and a permit comes back to the nanosecond | few permits that must be exact: codes, bills |
 //! | [`LeakyBucket`] | one per interval, never closer | an even pace: what is behind cannot take two at once |
 //!
-//! State is one word per key, so a check is one atomic step; a denied check only reads.
+//! Buckets and fixed windows are one word per key, so a check is one atomic step, and a denied check only reads. What
+//! slides is kept in records under a lock for the length of a check. Any of them may start slowly: see [`WarmUp`].
 
 pub(crate) mod fixed_window;
 pub(crate) mod leaky_bucket;
+pub(crate) mod sliding;
+mod sliding_log;
+mod sliding_window;
 pub(crate) mod token_bucket;
+pub(crate) mod warm_up;
 
 #[cfg(test)]
 mod tests;
@@ -32,8 +39,12 @@ use std::time::Duration;
 pub use self::{
     fixed_window::FixedWindow,
     leaky_bucket::LeakyBucket,
+    sliding_log::SlidingLog,
+    sliding_window::SlidingWindow,
     token_bucket::{StartLevel, TokenBucket},
+    warm_up::WarmUp,
 };
+pub(crate) use self::{sliding::Spent, warm_up::Warming};
 use crate::{ConfigError, Decision, Quota, clock::Nanos};
 
 /// An algorithm with its quota: plain data that a rule or a backend takes.
@@ -51,6 +62,10 @@ pub enum Algorithm {
     FixedWindow(FixedWindow),
     /// See [`LeakyBucket`].
     LeakyBucket(LeakyBucket),
+    /// See [`SlidingLog`].
+    SlidingLog(SlidingLog),
+    /// See [`SlidingWindow`].
+    SlidingWindow(SlidingWindow),
     /// See [`TokenBucket`].
     TokenBucket(TokenBucket),
 }
@@ -62,7 +77,21 @@ impl Algorithm {
         match self {
             Self::FixedWindow(window) => window.quota(),
             Self::LeakyBucket(bucket) => bucket.quota(),
+            Self::SlidingLog(log) => log.quota(),
+            Self::SlidingWindow(window) => window.quota(),
             Self::TokenBucket(bucket) => bucket.quota(),
+        }
+    }
+
+    /// How its quota warms up, if it does: what a [`Backend`](crate::Backend) refuses that cannot.
+    #[must_use]
+    pub fn ramp(&self) -> Option<WarmUp> {
+        match self {
+            Self::FixedWindow(window) => window.ramp(),
+            Self::LeakyBucket(bucket) => bucket.ramp(),
+            Self::SlidingLog(log) => log.ramp(),
+            Self::SlidingWindow(window) => window.ramp(),
+            Self::TokenBucket(bucket) => bucket.ramp(),
         }
     }
 
@@ -72,7 +101,9 @@ impl Algorithm {
     pub fn with_quota(self, quota: Quota) -> Self {
         match self {
             Self::FixedWindow(window) => Self::FixedWindow(window.with_quota(quota)),
-            Self::LeakyBucket(_) => Self::LeakyBucket(quota.into()),
+            Self::LeakyBucket(bucket) => Self::LeakyBucket(bucket.with_quota(quota)),
+            Self::SlidingLog(log) => Self::SlidingLog(log.with_quota(quota)),
+            Self::SlidingWindow(window) => Self::SlidingWindow(window.with_quota(quota)),
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.with_quota(quota)),
         }
     }
@@ -80,11 +111,19 @@ impl Algorithm {
     /// Its quota times `factor`; an overflow is an error, not a wrap.
     pub(crate) fn relaxed(&self, factor: u64) -> Result<Quota, ConfigError> {
         match self {
-            Self::FixedWindow(window) => window.quota().relaxed(factor),
             Self::LeakyBucket(bucket) => bucket.relaxed(factor),
-            Self::TokenBucket(bucket) => bucket.quota().relaxed(factor),
+            _ => self.quota().relaxed(factor),
         }
     }
+}
+
+/// The numbers of a quota whose burst is its limit.
+fn check_no_burst(quota: Quota) -> Result<(u64, u64, u64), ConfigError> {
+    let (limit, window, burst) = quota.checked()?;
+    if burst != limit {
+        return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
+    }
+    Ok((limit, window, burst))
 }
 
 impl From<FixedWindow> for Algorithm {
@@ -96,6 +135,18 @@ impl From<FixedWindow> for Algorithm {
 impl From<LeakyBucket> for Algorithm {
     fn from(bucket: LeakyBucket) -> Self {
         Self::LeakyBucket(bucket)
+    }
+}
+
+impl From<SlidingLog> for Algorithm {
+    fn from(log: SlidingLog) -> Self {
+        Self::SlidingLog(log)
+    }
+}
+
+impl From<SlidingWindow> for Algorithm {
+    fn from(window: SlidingWindow) -> Self {
+        Self::SlidingWindow(window)
     }
 }
 
@@ -115,13 +166,55 @@ impl From<Quota> for Algorithm {
 /// How many bits of a word a machine may use; the rest tell which quota it was written under.
 pub(crate) const STATE_BITS: u32 = 61;
 
-/// A compiled algorithm: the arithmetic of one quota on one clock, as a function of a state word.
+/// A compiled algorithm, by what it counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compiled {
+    /// In one word per key.
+    Word(Machine),
+    /// In [`Spent`].
+    Sliding(sliding::Machine),
+}
+
+impl Compiled {
+    pub(crate) fn of(algorithm: &Algorithm, epoch: Epoch) -> Result<Self, ConfigError> {
+        let bucket = |machine| Machine::TokenBucket(machine);
+        let (machine, refill) = match algorithm {
+            Algorithm::FixedWindow(window) => {
+                let machine = window.compile(epoch)?;
+                (Machine::FixedWindow(machine), window.quota().period().as_nanos())
+            }
+            Algorithm::LeakyBucket(leaky) => {
+                (leaky.compile(epoch).map(bucket)?, leaky.quota().refill())
+            }
+            Algorithm::SlidingLog(log) => return log.compile(epoch).map(Self::Sliding),
+            Algorithm::SlidingWindow(window) => return window.compile(epoch).map(Self::Sliding),
+            Algorithm::TokenBucket(token) => {
+                (token.compile(epoch).map(bucket)?, token.quota().refill())
+            }
+        };
+        let ramp = algorithm.ramp().map_or(Ok(None), |warm_up| warm_up.compile(refill))?;
+        let warming = ramp.map(|ramp| Warming::new(ramp, epoch.built));
+        Ok(Self::Word(warming.map_or(machine, |warming| machine.on(warming))))
+    }
+
+    /// The ramp it is on.
+    pub(crate) fn warming(&self) -> Option<Warming> {
+        match self {
+            Self::Word(machine) => machine.warming(),
+            Self::Sliding(machine) => machine.warming,
+        }
+    }
+}
+
+/// The arithmetic of one quota on one clock, as a function of a state word.
 ///
 /// Zero is the word of a key never seen. A word that is idle is indistinguishable from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Machine {
     FixedWindow(fixed_window::Machine),
     TokenBucket(token_bucket::Machine),
+    /// Either, on a ramp.
+    Warming(warm_up::Machine),
 }
 
 /// What a charge made of a word.
@@ -150,17 +243,28 @@ macro_rules! on {
         match $machine {
             Machine::FixedWindow($inner) => $then,
             Machine::TokenBucket($inner) => $then,
+            Machine::Warming($inner) => $then,
         }
     };
 }
 
 impl Machine {
-    pub(crate) fn compile(algorithm: &Algorithm, epoch: Epoch) -> Result<Self, ConfigError> {
-        Ok(match algorithm {
-            Algorithm::FixedWindow(window) => Self::FixedWindow(window.compile(epoch)?),
-            Algorithm::LeakyBucket(bucket) => Self::TokenBucket(bucket.compile(epoch)?),
-            Algorithm::TokenBucket(bucket) => Self::TokenBucket(bucket.compile(epoch)?),
-        })
+    /// The same on a ramp.
+    #[inline]
+    pub(crate) fn on(self, warming: Warming) -> Self {
+        match self {
+            Self::FixedWindow(window) => Self::Warming(warm_up::Machine::window(window, warming)),
+            Self::TokenBucket(bucket) => Self::Warming(warm_up::Machine::bucket(bucket, warming)),
+            Self::Warming(machine) => Self::Warming(machine.started(warming)),
+        }
+    }
+
+    /// The ramp it is on.
+    pub(crate) fn warming(&self) -> Option<Warming> {
+        match self {
+            Self::FixedWindow(_) | Self::TokenBucket(_) => None,
+            Self::Warming(machine) => Some(machine.warming()),
+        }
     }
 
     /// Charges `cost`, at least 1, with `held` permits set aside by others.
@@ -197,8 +301,8 @@ impl Machine {
         on!(self, machine => machine.decide(state, now, 0, 0))
     }
 
-    /// This machine in place of `old`: every key's start level stays the one it had, and what was spent
-    /// under `old` fits into its words.
+    /// This machine in place of `old`: every key's start level stays the one it had, a ramp goes on, and what was
+    /// spent under `old` fits into its words.
     pub(crate) fn succeeding(self, old: &Self, now: Nanos) -> Self {
         match (self, old) {
             (Self::TokenBucket(new), Self::TokenBucket(old)) => {
@@ -207,6 +311,7 @@ impl Machine {
             (Self::FixedWindow(new), Self::FixedWindow(old)) => {
                 Self::FixedWindow(new.succeeding(old))
             }
+            (Self::Warming(new), Self::Warming(old)) => Self::Warming(new.succeeding(old, now)),
             (new, _) => new,
         }
     }
@@ -221,11 +326,16 @@ impl Machine {
         match self {
             Self::FixedWindow(machine) => Self::FixedWindow(machine.rebased(now)),
             Self::TokenBucket(machine) => Self::TokenBucket(machine.rebased(now)),
+            Self::Warming(machine) => Self::Warming(machine.rebased(now)),
         }
     }
 
     pub(crate) fn is_window(&self) -> bool {
-        matches!(self, Self::FixedWindow(_))
+        match self {
+            Self::FixedWindow(_) => true,
+            Self::TokenBucket(_) => false,
+            Self::Warming(machine) => machine.is_window(),
+        }
     }
 
     /// The state that means under this quota what `state` means under `old`, rounded against the key;
@@ -234,16 +344,18 @@ impl Machine {
         match (self, old) {
             (Self::FixedWindow(new), Self::FixedWindow(old)) => new.convert(old, state, now),
             (Self::TokenBucket(new), Self::TokenBucket(old)) => new.convert(old, state, now),
+            (Self::Warming(new), Self::Warming(old)) => new.convert(old, state, now),
             // A limiter keeps its algorithm for life; were it to change, its keys would start anew.
             _ => 0,
         }
     }
 
+    /// Its numbers, without a ramp.
     pub(crate) fn to_words(self) -> [u64; MACHINE_WORDS] {
         on!(self, machine => machine.to_words())
     }
 
-    /// The machine that [`to_words`](Self::to_words) took apart; `like` says which algorithm it is.
+    /// The machine that [`to_words`](Self::to_words) took apart; `is_window` says which algorithm it is.
     #[inline]
     pub(crate) fn from_words(is_window: bool, words: [u64; MACHINE_WORDS]) -> Self {
         if is_window {

@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use super::{Epoch, MACHINE_WORDS, Step, wait_until};
+use super::{Epoch, MACHINE_WORDS, Step, WarmUp, wait_until};
 use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level, quota::gcd};
 
 /// A token bucket: at most `burst + rate x L` permits in any interval `L`.
@@ -40,6 +40,7 @@ use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level, quota::
 pub struct TokenBucket {
     quota: Quota,
     start: StartLevel,
+    warm_up: Option<WarmUp>,
 }
 
 /// How full every bucket of a rule was when the rule was built.
@@ -75,7 +76,7 @@ pub enum StartLevel {
 impl TokenBucket {
     /// `permits` per `period`; the burst is the permits of one period until set.
     pub const fn new(permits: u64, period: Duration) -> Self {
-        Self { quota: Quota::new(permits, period), start: StartLevel::Full }
+        Self { quota: Quota::new(permits, period), start: StartLevel::Full, warm_up: None }
     }
 
     /// `permits` per second.
@@ -108,10 +109,25 @@ impl TokenBucket {
         Self { start: level, ..self }
     }
 
+    /// Lets rate and burst grow to their own after a start. Default: they are whole at once.
+    pub const fn warm_up(self, warm_up: WarmUp) -> Self {
+        Self { warm_up: Some(warm_up), ..self }
+    }
+
     /// The quota.
     #[must_use]
     pub const fn quota(&self) -> Quota {
         self.quota
+    }
+
+    /// How full buckets were when the rule was built.
+    #[must_use]
+    pub const fn start_level(&self) -> StartLevel {
+        self.start
+    }
+
+    pub(super) const fn ramp(&self) -> Option<WarmUp> {
+        self.warm_up
     }
 
     pub(crate) fn with_quota(self, quota: Quota) -> Self {
@@ -189,7 +205,7 @@ impl From<TokenBucket> for Quota {
 
 impl From<Quota> for TokenBucket {
     fn from(quota: Quota) -> Self {
-        Self { quota, start: StartLevel::Full }
+        Self { quota, start: StartLevel::Full, warm_up: None }
     }
 }
 
@@ -216,8 +232,8 @@ pub(crate) struct Machine {
     /// The divisor of the conversion; nearly every quota that people write needs none, and it is a
     /// shift, with [`SHIFT`] set.
     scale: u64,
-    unit: u64,
-    capacity: u64,
+    pub(super) unit: u64,
+    pub(super) capacity: u64,
     /// What the state of a key never seen is taken to be; zero where buckets start full.
     origin: u64,
     /// What instant has no units.
@@ -240,7 +256,7 @@ impl Machine {
     }
 
     #[inline]
-    fn floor(&self, now: Nanos) -> u64 {
+    pub(super) fn floor(&self, now: Nanos) -> u64 {
         self.around(now).0
     }
 
@@ -273,7 +289,7 @@ impl Machine {
 
     /// The first nanosecond at which `floor` is at least `units`.
     #[inline]
-    fn instant_of(&self, units: u64) -> u128 {
+    pub(super) fn instant_of(&self, units: u64) -> u128 {
         let units = match self.shift() {
             Some(shift) => u128::from(units) << shift,
             None => u128::from(units) * u128::from(self.scale),
@@ -310,13 +326,13 @@ impl Machine {
 
     /// What is spent and not yet replenished, in units.
     #[inline]
-    fn debt(&self, state: u64, floor: u64) -> u64 {
+    pub(super) fn debt(&self, state: u64, floor: u64) -> u64 {
         state.max(self.origin).saturating_sub(floor)
     }
 
     /// A number of permits in units; more than the capacity where it cannot be told apart from never.
     #[inline]
-    fn units(&self, permits: u64) -> u64 {
+    pub(super) fn units(&self, permits: u64) -> u64 {
         // Far above any capacity, and two of them do not overflow.
         const NEVER: u64 = 1 << 62;
         match permits {
@@ -327,18 +343,35 @@ impl Machine {
 
     #[inline]
     pub(super) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
+        self.charge_within(state, now, cost, held, 0)
+    }
+
+    /// The same where so many units of the burst are withheld from everybody.
+    #[inline]
+    pub(super) fn charge_within(
+        &self,
+        state: u64,
+        now: Nanos,
+        cost: u64,
+        held: u64,
+        withheld: u64,
+    ) -> Step {
         let ((floor, ceil), cost) = (self.around(now), self.units(cost));
-        let debt = self.debt(state, floor).saturating_add(self.units(held));
+        let debt = self.debt(state, floor).max(withheld).saturating_add(self.units(held));
         if debt.saturating_add(cost) > self.capacity {
             return Step::Denied;
         }
         // A charge on an idle bucket starts at the next whole unit, so that no part of one is a gift.
-        let start = state.max(self.origin).max(ceil);
+        let start = state.max(self.origin).max(ceil.saturating_add(withheld));
         Step::To(start.saturating_add(cost).min(MAX_STATE))
     }
 
     pub(super) fn force(&self, state: u64, now: Nanos, cost: u64) -> u64 {
-        let start = state.max(self.origin).max(self.ceil(now));
+        self.force_within(state, now, cost, 0)
+    }
+
+    pub(super) fn force_within(&self, state: u64, now: Nanos, cost: u64, withheld: u64) -> u64 {
+        let start = state.max(self.origin).max(self.ceil(now).saturating_add(withheld));
         start.saturating_add(self.units(cost)).min(MAX_STATE)
     }
 

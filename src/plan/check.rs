@@ -19,9 +19,9 @@ pub(super) fn check_cost(cost: &Cost, algorithm: &Algorithm) -> Result<(), Confi
     // What is wrong with the quota itself is told where it is compiled.
     let Ok((_, _, limit)) = algorithm.quota().checked() else { return Ok(()) };
     let advice = match algorithm {
-        Algorithm::FixedWindow(_) => "raise it",
         Algorithm::LeakyBucket(_) => "use a TokenBucket, which has a burst",
         Algorithm::TokenBucket(_) => "raise the burst",
+        _ => "raise it",
     };
     match cost.fixed() {
         Some(0) => Err(ConfigError::new("cost", 0, "a rule that costs nothing limits nobody")),

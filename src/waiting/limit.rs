@@ -12,7 +12,8 @@ use ahash::RandomState;
 use super::{
     Depth,
     place::{Ended, Waiting},
-    room::{NEVER, Reading, Room},
+    reading::{NEVER, Reading},
+    room::Room,
     timer::Stuck,
     wake,
 };
@@ -60,9 +61,8 @@ impl Limit {
         lock(&self.shards()[(seat.hash >> 32) as usize % SHARDS])
     }
 
-    pub(super) fn reading(&self, seat: Seat, now: Nanos) -> Reading {
-        let (state, machine, held) = self.counter.read(seat, now);
-        Reading { state, machine, held }
+    pub(super) fn reading(&self, seat: Seat, now: Nanos) -> Reading<'_> {
+        Reading::new(&self.counter, seat, now)
     }
 
     /// How many wait.
@@ -126,6 +126,7 @@ impl Limit {
         (now, longest): (Nanos, Duration),
         depth: Depth,
     ) -> Joined {
+        self.counter.meet(seat, now);
         let mut shard = self.shard(seat);
         let (key, reading) = ((seat.quota, seat.hash), self.reading(seat, now));
         let room = shard.get_mut(&key);

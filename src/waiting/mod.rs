@@ -9,6 +9,7 @@ mod limit;
 #[cfg(sluice_loom)]
 pub(crate) mod models;
 mod place;
+mod reading;
 mod room;
 mod timer;
 

@@ -10,7 +10,8 @@ use std::{
 use super::{
     give_up_room,
     limit::{Limit, Shard},
-    room::{Gone, NEVER, Reading, Room},
+    reading::{NEVER, Reading},
+    room::{Gone, Room},
     timer::{Stuck, Timer},
     wake,
 };
@@ -184,7 +185,7 @@ impl Waiting {
     fn go(
         &mut self,
         mut shard: MutexGuard<'_, Shard>,
-        leave: impl FnOnce(&mut Room, &Reading, u64) -> Gone,
+        leave: impl FnOnce(&mut Room, &Reading<'_>, u64) -> Gone,
         now: Nanos,
     ) {
         let place = std::mem::replace(&mut self.place, NOWHERE);

@@ -6,11 +6,11 @@
 
 use std::{collections::BTreeMap, task::Waker};
 
-use super::renew;
-use crate::{
-    algorithm::{Machine, Step},
-    clock::Nanos,
+use super::{
+    reading::{NEVER, Reading},
+    renew,
 };
+use crate::{algorithm::Spent, backend::local::Known, clock::Nanos};
 
 #[derive(Debug, Default)]
 pub(super) struct Room {
@@ -46,7 +46,9 @@ pub(super) struct Gone {
 /// What the turns were foreseen from, and how far they still hold.
 #[derive(Debug, Default)]
 struct Foreseen {
-    from: Option<(u64, Machine)>,
+    from: Option<Known>,
+    /// What slides as it will be after the turns foreseen, and was before.
+    played: Spent,
     /// Turns of places before this one hold.
     until: u64,
 }
@@ -59,44 +61,6 @@ pub(super) struct Estimate {
     /// At least.
     pub(super) least: Nanos,
 }
-
-/// What is read of a key's permits: its word, and how to read it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    pub(super) state: u64,
-    pub(super) machine: Machine,
-    /// Set aside by requests that ask another backend, until when nobody knows.
-    pub(super) held: u64,
-}
-
-impl Reading {
-    /// When a charge will fit that comes first, and what it will write; `None` where it never will.
-    fn turn(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Option<(Nanos, u64)> {
-        let decision = self.machine.decide(state, now, cost, held);
-        if decision.is_never() {
-            return None;
-        }
-        let mut turn = decision.retry_after().map_or(now, |wait| now + wait);
-        loop {
-            match self.machine.charge(state, turn, cost, 0) {
-                Step::To(state) => return Some((turn, state)),
-                // Holds alone were in the way, or the instant was rounded: it fits a little later.
-                Step::Denied => {
-                    let decision = self.machine.decide(state, turn, cost, 0);
-                    turn = turn + decision.retry_after()?;
-                }
-            }
-        }
-    }
-
-    /// When the charge of the first in a room will fit.
-    pub(super) fn due(&self, now: Nanos, cost: u64) -> Nanos {
-        self.turn(self.state, now, cost, self.held).map_or(NEVER, |(turn, _)| turn)
-    }
-}
-
-/// An instant that no wait reaches.
-pub(super) const NEVER: Nanos = Nanos::new(u64::MAX);
 
 impl Room {
     pub(super) fn is_empty(&self) -> bool {
@@ -116,23 +80,29 @@ impl Room {
     /// `None` where it never fits.
     pub(super) fn foresee(
         &mut self,
-        reading: &Reading,
+        reading: &Reading<'_>,
         now: Nanos,
         cost: u64,
     ) -> Option<(Nanos, u64)> {
         let (instant, state) = self.foresee_until(u64::MAX, reading, now);
-        let held = if self.is_empty() { reading.held } else { 0 };
-        reading.turn(state, instant, cost, held)
+        let held = if self.is_empty() { reading.known.held } else { 0 };
+        reading.play(&mut self.foreseen.played, state, instant, cost, held)
     }
 
     /// What `foresee` would say, from what was foreseen last: without playing anything through. `None` where that
     /// does not hold any more.
-    pub(super) fn estimate(&self, reading: &Reading, now: Nanos, cost: u64) -> Option<Estimate> {
-        let holds = self.foreseen.from == Some((reading.state, reading.machine))
+    pub(super) fn estimate(
+        &self,
+        reading: &Reading<'_>,
+        now: Nanos,
+        cost: u64,
+    ) -> Option<Estimate> {
+        let holds = self.foreseen.from == Some(reading.known)
             && self.waiters.range(self.foreseen.until..).next().is_none();
         let (_, first) = self.waiters.first_key_value().filter(|_| holds)?;
         let last = self.waiters.values().rev().find(|waiter| waiter.turn.0 != NEVER)?;
-        let (turn, _) = reading.turn(last.turn.1, last.turn.0, cost, 0)?;
+        let (instant, state) = last.turn;
+        let (turn, _) = reading.turn(&self.foreseen.played, state, instant, cost, 0)?;
         // Who is late moves all behind him, by as much at most.
         let moved = self.start(now).since(first.turn.0);
         let wait = (turn + moved.into()).since(now);
@@ -147,29 +117,37 @@ impl Room {
     }
 
     /// When the one at `place` will be due; `None` where he never will.
-    pub(super) fn turn_of(&mut self, place: u64, reading: &Reading, now: Nanos) -> Option<Nanos> {
+    pub(super) fn turn_of(
+        &mut self,
+        place: u64,
+        reading: &Reading<'_>,
+        now: Nanos,
+    ) -> Option<Nanos> {
         self.foresee_until(place + 1, reading, now);
         let turn = self.waiters.get(&place)?.turn.0;
         (turn != NEVER).then_some(turn)
     }
 
     /// Plays through the turns of all places before `end`; gives the last instant and the word then.
-    fn foresee_until(&mut self, end: u64, reading: &Reading, now: Nanos) -> (Nanos, u64) {
-        let from = (reading.state, reading.machine);
+    fn foresee_until(&mut self, end: u64, reading: &Reading<'_>, now: Nanos) -> (Nanos, u64) {
         let (first, start) = (self.waiters.first_key_value(), self.start(now));
         // Who is late, or waits for another limit, moves all that was foreseen.
         let has_moved = first.is_some_and(|(_, first)| first.turn.0 < start);
-        if self.foreseen.from != Some(from) || has_moved || reading.held > 0 {
-            self.foreseen = Foreseen { from: Some(from), until: 0 };
+        let holds = self.foreseen.from == Some(reading.known);
+        if !holds || has_moved || reading.known.held > 0 {
+            let played = reading.spent();
+            self.foreseen = Foreseen { from: Some(reading.known_with(&played)), played, until: 0 };
         }
+        let base = self.foreseen.from.map_or(0, |known| known.state.0);
         let until = self.foreseen.until.min(end);
         let known = self.waiters.range(..until).rev().map(|(_, waiter)| waiter.turn);
         let known = known.into_iter().find(|turn| turn.0 != NEVER);
-        let mut held = if known.is_none() { reading.held } else { 0 };
-        let (mut instant, mut state) = known.unwrap_or((start, reading.state));
+        let mut held = if known.is_none() { reading.known.held } else { 0 };
+        let (mut instant, mut state) = known.unwrap_or((start, base));
         for (place, waiter) in self.waiters.range_mut(until..end) {
             // Who never fits any more goes without a charge.
-            waiter.turn = match reading.turn(state, instant, waiter.cost, held) {
+            let played = &mut self.foreseen.played;
+            waiter.turn = match reading.play(played, state, instant, waiter.cost, held) {
                 Some(turn) => {
                     (instant, state) = turn;
                     held = 0;
@@ -233,18 +211,19 @@ impl Room {
     }
 
     /// The first has charged and goes.
-    pub(super) fn depart(&mut self, reading: &Reading, now: Nanos) -> Gone {
+    pub(super) fn depart(&mut self, reading: &Reading<'_>, now: Nanos) -> Gone {
         let Some((_, gone)) = self.waiters.pop_first() else { return Gone::default() };
         self.late = self.late.saturating_add(self.overdue(now));
-        if gone.turn.1 == reading.state && gone.turn.0 == now {
+        if gone.turn.1 == reading.known.state.0 && gone.turn.0 == now {
             // As foreseen, so what was foreseen for the others holds.
-            self.foreseen.from = Some((reading.state, reading.machine));
+            self.foreseen.from = Some(reading.known);
+            reading.let_go(&mut self.foreseen.played, now);
         }
         Gone { next: self.advance(reading, now), own: gone.waker }
     }
 
     /// One leaves without having charged.
-    pub(super) fn leave(&mut self, place: u64, reading: &Reading, now: Nanos) -> Gone {
+    pub(super) fn leave(&mut self, place: u64, reading: &Reading<'_>, now: Nanos) -> Gone {
         let was_first = self.is_first(place);
         let Some(gone) = self.waiters.remove(&place) else { return Gone::default() };
         self.foreseen.until = self.foreseen.until.min(place);
@@ -256,7 +235,7 @@ impl Room {
     }
 
     /// There is a new first.
-    fn advance(&mut self, reading: &Reading, now: Nanos) -> Option<Waker> {
+    fn advance(&mut self, reading: &Reading<'_>, now: Nanos) -> Option<Waker> {
         let (_, first) = self.waiters.first_key_value()?;
         self.postpone(reading.due(now, first.cost));
         self.wake_first()
@@ -267,7 +246,7 @@ impl Room {
     }
 
     /// The quota has changed, or the key was reset: all are to look again.
-    pub(super) fn renew(&mut self, reading: &Reading, now: Nanos, woken: &mut Vec<Waker>) {
+    pub(super) fn renew(&mut self, reading: &Reading<'_>, now: Nanos, woken: &mut Vec<Waker>) {
         let Some((_, first)) = self.waiters.first_key_value() else { return };
         let due = reading.due(now, first.cost);
         if !self.is_blocked {

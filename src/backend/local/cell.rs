@@ -26,7 +26,7 @@ impl Cell {
     pub(super) fn read<'a>(&self, quotas: &'a Generations, now: Nanos) -> (u64, Present<'a>) {
         // Acquire pairs with the release of whoever wrote the word: see `Generations::present`.
         let word = self.0.load(Ordering::Acquire);
-        let present = quotas.present();
+        let present = quotas.present(now);
         (present.state(word, now), present)
     }
 
@@ -43,7 +43,7 @@ impl Cell {
     ) -> Result<K, Denied> {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let present = quotas.present();
+            let present = quotas.present(now);
             let state = present.state(word, now);
             let Step::To(next) = present.machine.charge(state, now, cost, held) else {
                 return Err(Denied(word));
@@ -60,7 +60,7 @@ impl Cell {
     #[inline]
     pub(super) fn foresee(&self, quotas: &Generations, now: Nanos, cost: u64) -> Result<Made, ()> {
         let old = self.0.load(Ordering::Acquire);
-        let present = quotas.present();
+        let present = quotas.present(now);
         match present.machine.charge(present.state(old, now), now, cost, 0) {
             Step::To(next) => Ok(Made { place: 0, old, new: present.word(next) }),
             Step::Denied => Err(()),
@@ -77,7 +77,7 @@ impl Cell {
     pub(super) fn force(&self, quotas: &Generations, now: Nanos, cost: u64) {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let present = quotas.present();
+            let present = quotas.present(now);
             let state = present.machine.force(present.state(word, now), now, cost);
             match self.swap(word, present.word(state)) {
                 Ok(()) => return,
@@ -88,7 +88,7 @@ impl Cell {
 
     /// Restore or burn: the old word comes back only if the word is still the one we wrote.
     pub(super) fn undo(&self, quotas: &Generations, made: &Made, now: Nanos) -> bool {
-        let present = quotas.present();
+        let present = quotas.present(now);
         // A word of an older quota would earn at that quota's rate until somebody touches it.
         present.wrote(made.new)
             && self.swap(made.new, present.word(present.state(made.old, now))).is_ok()
@@ -98,7 +98,7 @@ impl Cell {
     pub(super) fn reset(&self, quotas: &Generations, now: Nanos) -> bool {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let present = quotas.present();
+            let present = quotas.present(now);
             let idle = present.machine.idle_word(now);
             let known = present.machine.report(present.state(word, now), now)
                 != present.machine.report(0, now);
@@ -113,7 +113,7 @@ impl Cell {
     pub(super) fn convert(&self, quotas: &Generations, now: Nanos) {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let present = quotas.present();
+            let present = quotas.present(now);
             if word == 0 || present.wrote(word) {
                 return;
             }

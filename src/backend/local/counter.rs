@@ -1,25 +1,23 @@
 //! [`Counter`]: one limiter in this process, with and without keys.
 
 use std::sync::{
-    OnceLock,
+    Arc,
     atomic::{self, Ordering},
 };
 
 use super::{
-    Denied, Kept, Made,
-    cell::Cell,
-    generations::Generations,
-    holds::{self, Holds},
+    Denied, Kept, Known, Made,
     ledger::{Ledger, Seat, State},
-    overflow::Overflow,
-    table::Table,
+    records::Records,
+    warmth::Warmth,
+    words::Words,
 };
 use crate::{
     Algorithm, ConfigError, Decision, Quota,
-    algorithm::{Epoch, Machine, Step},
+    algorithm::{Compiled, Epoch, Spent},
     backend::LimiterSpec,
     clock::Nanos,
-    sync::{AtomicU64, Mutex, lock},
+    sync::{Mutex, lock},
 };
 
 /// One limiter's state.
@@ -51,21 +49,18 @@ impl Counter {
         if spec.max_keys > MAX_KEYS {
             return Err(ConfigError::new("max_keys", spec.max_keys, "must be at most 2^32"));
         }
-        let machines = machines(spec)?;
-        let no_memory = || {
-            let reason = "there is no memory for so many: 32 bytes a key";
-            ConfigError::new("max_keys", spec.max_keys, reason)
-        };
-        let ledgers = machines.into_iter().map(|machine| {
-            let state = if spec.keyed {
-                let table = Table::new(spec.max_keys).ok_or_else(no_memory)?;
-                State::Many { table, overflow: Overflow::new() }
-            } else {
-                State::One(Cell::new())
-            };
-            let expires = AtomicU64::new(machine.expires().get());
-            let quotas = Generations::new(machine);
-            Ok(Ledger { quotas, expires, holds: OnceLock::new(), state })
+        let all = compile(spec)?;
+        // One ramp for all quotas: it is the limiter that warms up.
+        let warmth = all.first().and_then(|first| Warmth::of(first, &spec.algorithm));
+        let max_keys = spec.keyed.then_some(spec.max_keys);
+        let ledgers = all.into_iter().map(|compiled| {
+            let warmth = warmth.as_ref().map(Arc::clone);
+            Ok(Ledger::new(match compiled {
+                Compiled::Word(machine) => State::Words(Words::new(machine, warmth, max_keys)?),
+                Compiled::Sliding(machine) => {
+                    State::Records(Records::new(machine, warmth, max_keys))
+                }
+            }))
         });
         let mut ledgers = ledgers.collect::<Result<Vec<_>, ConfigError>>()?.into_iter();
         let Some(first) = ledgers.next() else {
@@ -83,7 +78,7 @@ impl Counter {
     /// not see holds yet; layers call this when they are built, before they serve.
     pub(crate) fn may_hold(&self) {
         for ledger in self.ledgers() {
-            ledger.holds.get_or_init(Holds::default);
+            ledger.may_hold();
         }
     }
 
@@ -100,43 +95,44 @@ impl Counter {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// What is known of a key: its word, how to read it, and what others hold of it.
-    pub(crate) fn read(&self, seat: Seat, now: Nanos) -> (u64, Machine, u64) {
-        let ledger = self.ledger(seat.quota);
-        let (state, machine) = ledger.read(seat.hash, now);
-        (state, machine, ledger.held(seat, now))
+    /// What is known of a key.
+    pub(crate) fn read(&self, seat: Seat, now: Nanos) -> Known {
+        self.ledger(seat.quota).read(seat.hash, now)
+    }
+
+    /// What a key has spent that slides; nothing where it is counted in words.
+    pub(crate) fn spent(&self, seat: Seat, now: Nanos) -> Spent {
+        self.ledger(seat.quota).spent(seat.hash, now)
     }
 
     /// What a charge would get; changes nothing.
     #[inline]
     pub(crate) fn peek(&self, seat: Seat, now: Nanos, cost: u64) -> Decision {
-        let ledger = self.ledger(seat.quota);
-        let (state, machine) = ledger.read(seat.hash, now);
-        machine.decide(state, now, cost, ledger.held(seat, now))
+        self.ledger(seat.quota).decide(seat.hash, now, cost)
     }
 
     /// What a charge has left that wrote `word`: the key need not be looked for again.
     #[inline]
     pub(crate) fn after(&self, seat: Seat, word: u64, now: Nanos) -> Decision {
-        let ledger = self.ledger(seat.quota);
-        let present = ledger.quotas.present();
-        let state = present.state(word, now);
-        present.machine.decide(state, now, 0, ledger.held(seat, now))
+        self.ledger(seat.quota).after(seat.hash, word, now)
     }
 
     /// Whether a charge would be made; changes nothing.
     #[inline]
     pub(crate) fn fits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
-        let ledger = self.ledger(seat.quota);
-        let (state, machine) = ledger.read(seat.hash, now);
-        cost == 0 || machine.charge(state, now, cost, ledger.held(seat, now)) != Step::Denied
+        self.ledger(seat.quota).fits(seat.hash, now, cost)
     }
 
     /// What a charge was told that did not fit.
     #[inline]
     pub(crate) fn explain(&self, seat: Seat, denied: Denied, now: Nanos, cost: u64) -> Decision {
-        let ledger = self.ledger(seat.quota);
-        ledger.quotas.explain(denied, now, cost, ledger.held(seat, now))
+        self.ledger(seat.quota).explain(seat.hash, denied, now, cost)
+    }
+
+    /// A request comes that is not to be charged now.
+    #[inline]
+    pub(crate) fn meet(&self, seat: Seat, now: Nanos) {
+        self.ledger(seat.quota).meet(&self.spec, now);
     }
 
     /// What a charge would do; `None` where it is not known, or nothing. An error where it does not fit.
@@ -145,101 +141,46 @@ impl Counter {
         if cost == 0 {
             return Ok(None);
         }
-        let ledger = self.ledger(seat.quota);
-        self.keep_time(ledger, now);
-        // Held permits are guarded by a lock, which is not kept until all rules have been asked.
-        if ledger.holds.get().is_none() {
-            let foreseen = match &ledger.state {
-                State::One(cell) => Some(cell.foresee(&ledger.quotas, now, cost)),
-                State::Many { table, .. } => table.foresee(&ledger.quotas, seat.hash, now, cost),
-            };
-            if let Some(foreseen) = foreseen {
-                return foreseen.map(Some);
-            }
-        }
-        if self.fits(seat, now, cost) { Ok(None) } else { Err(()) }
+        self.meet(seat, now);
+        self.ledger(seat.quota).foresee(seat.hash, now, cost)
     }
 
     /// Makes a charge that was foreseen, unless the word has changed since.
     #[inline]
     pub(crate) fn make(&self, quota: usize, charge: &Made) -> bool {
-        match &self.ledger(quota).state {
-            State::One(cell) => cell.make(charge),
-            State::Many { table, .. } => table.make(charge),
-        }
+        self.ledger(quota).make(charge)
     }
 
     /// Charges a cost that is not zero.
     #[inline]
     pub(crate) fn charge<K: Kept>(&self, seat: Seat, now: Nanos, cost: u64) -> Result<K, Denied> {
-        let ledger = self.ledger(seat.quota);
-        self.keep_time(ledger, now);
-        match ledger.holds.get() {
-            None => ledger.charge(seat.hash, now, cost, 0),
-            Some(holds) => ledger.charge_held(holds, seat, now, cost),
-        }
+        self.ledger(seat.quota).charge(&self.spec, seat.hash, now, cost)
     }
 
     /// Sets permits aside, or says why not.
     pub(crate) fn hold(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Hold, Decision> {
-        let ledger = self.ledger(seat.quota);
-        self.keep_time(ledger, now);
-        let place = ledger.place(seat, now);
-        let mut shard = ledger.holds.get_or_init(Holds::default).shard(place);
-        let held = shard.get(&place).copied().unwrap_or(0);
-        let (state, machine) = ledger.read(seat.hash, now);
-        let decision = machine.decide(state, now, cost, held);
-        if !decision.is_allowed() {
-            return Err(decision);
-        }
-        if cost > 0 {
-            shard.insert(place, held + cost);
-        }
+        self.meet(seat, now);
+        let place = self.ledger(seat.quota).hold(seat.hash, now, cost)?;
         Ok(Hold { seat, place, cost })
     }
 
     /// Makes a hold a charge.
     pub(crate) fn commit(&self, hold: &Hold, now: Nanos) {
-        if hold.cost == 0 {
-            return;
+        let Hold { seat, place, cost } = *hold;
+        if cost > 0 {
+            self.meet(seat, now);
+            self.ledger(seat.quota).commit(place, seat.hash, now, cost);
         }
-        let ledger = self.ledger(hold.seat.quota);
-        self.keep_time(ledger, now);
-        let mut shard = ledger.holds.get_or_init(Holds::default).shard(hold.place);
-        match &ledger.state {
-            State::One(cell) => cell.force(&ledger.quotas, now, hold.cost),
-            State::Many { table, overflow } => match overflow.bucket(hold.place) {
-                None if table.force(
-                    &ledger.quotas,
-                    hold.seat.hash,
-                    now,
-                    hold.cost,
-                    Some(overflow),
-                ) => {}
-                // There is no room, or what there was is taken by now.
-                _ => overflow.shared(hold.seat.hash).force(&ledger.quotas, now, hold.cost),
-            },
-        }
-        holds::give_back(&mut shard, hold.place, hold.cost);
     }
 
     /// Lets a hold go: as if it had never been.
     pub(crate) fn release(&self, hold: &Hold) {
-        if let Some(holds) = self.ledger(hold.seat.quota).holds.get() {
-            holds::give_back(&mut holds.shard(hold.place), hold.place, hold.cost);
-        }
+        self.ledger(hold.seat.quota).release(hold.place, hold.cost);
     }
 
-    /// Restore or burn; says which it was.
+    /// Takes back what no other charge has built on; says whether it was.
     pub(crate) fn undo(&self, quota: usize, made: &Made, now: Nanos) -> bool {
-        let ledger = self.ledger(quota);
-        match &ledger.state {
-            State::One(cell) => cell.undo(&ledger.quotas, made, now),
-            State::Many { table, overflow } => match overflow.bucket(made.place) {
-                Some(bucket) => bucket.undo(&ledger.quotas, made, now),
-                None => table.undo(&ledger.quotas, made, now),
-            },
-        }
+        self.ledger(quota).undo(made, now)
     }
 
     /// How often a key was reset. After a reset the same charge may write the same word again, so that
@@ -252,11 +193,7 @@ impl Counter {
     pub(crate) fn reset(&self, seat: Seat, now: Nanos) -> bool {
         // Before the word is written: see `resets`.
         self.resets.fetch_add(1, Ordering::AcqRel);
-        let ledger = self.ledger(seat.quota);
-        match &ledger.state {
-            State::One(cell) => cell.reset(&ledger.quotas, now),
-            State::Many { table, .. } => table.reset(&ledger.quotas, seat.hash, now),
-        }
+        self.ledger(seat.quota).reset(seat.hash, now)
     }
 
     /// The algorithm, with the quota in force.
@@ -291,58 +228,39 @@ impl Counter {
             return Ok(());
         }
         // All compile, or nothing changes.
-        let machines = machines(&renewed)?;
-        for (ledger, machine) in self.ledgers().zip(machines) {
-            let old = ledger.quotas.present().machine;
-            ledger.replace(machine.rebased(now).succeeding(&old, now), now);
+        for (ledger, compiled) in self.ledgers().zip(compile(&renewed)?) {
+            match (&ledger.state, compiled) {
+                (State::Words(words), Compiled::Word(machine)) => words.renew(machine, now),
+                (State::Records(records), Compiled::Sliding(machine)) => {
+                    records.renew(machine, now);
+                }
+                // The algorithm is what it was, and so is what it counts in.
+                _ => {}
+            }
         }
         *spec = renewed;
         Ok(())
     }
 
-    /// Moves the base that time is counted from, where `now` is far from it.
-    #[inline]
-    fn keep_time(&self, ledger: &Ledger, now: Nanos) {
-        // Relaxed: who reads an old value moves the base once more or finds it moved.
-        if now.get() >= ledger.expires.load(Ordering::Relaxed) {
-            self.rebase(ledger, now);
-        }
-    }
-
-    #[cold]
-    fn rebase(&self, ledger: &Ledger, now: Nanos) {
-        let _serial = lock(&self.spec);
-        if now.get() >= ledger.expires.load(Ordering::Relaxed) {
-            ledger.replace(ledger.quotas.present().machine.rebased(now), now);
-        }
-    }
-
     /// How many keys hold state; a limiter without keys has none.
     pub(crate) fn tracked(&self, now: Nanos) -> u64 {
-        let of = |ledger: &Ledger| match &ledger.state {
-            State::One(_) => 0,
-            State::Many { table, .. } => table.tracked(&ledger.quotas, now),
-        };
-        self.ledgers().map(of).sum()
+        self.ledgers().map(|ledger| ledger.tracked(now)).sum()
     }
 
     /// Whether keys of this quota have had to share overflow buckets.
     #[inline]
     pub(crate) fn has_overflowed(&self, quota: usize) -> bool {
-        match &self.ledger(quota).state {
-            State::One(_) => false,
-            State::Many { overflow, .. } => overflow.is_used(),
-        }
+        self.ledger(quota).has_overflowed()
     }
 }
 
 /// The most keys a limiter may keep.
 const MAX_KEYS: u64 = 1 << 32;
 
-fn machines(spec: &LimiterSpec) -> Result<Vec<Machine>, ConfigError> {
+fn compile(spec: &LimiterSpec) -> Result<Vec<Compiled>, ConfigError> {
     let epoch = Epoch { built: spec.now, utc_at_zero: spec.utc_at_zero };
     spec.quotas
         .iter()
-        .map(|quota| Machine::compile(&spec.algorithm.with_quota(*quota), epoch))
+        .map(|quota| Compiled::of(&spec.algorithm.with_quota(*quota), epoch))
         .collect()
 }

@@ -10,7 +10,9 @@
 //! it would have to stand still while the quota changes eight times, and then find in the word exactly
 //! the bits it read; each of the eight sweeps rewrites the word.
 
-use super::Denied;
+use std::sync::Arc;
+
+use super::{Denied, warmth::Warmth};
 use crate::{
     Decision,
     algorithm::{MACHINE_WORDS, Machine, STATE_BITS},
@@ -28,6 +30,8 @@ const STATE: u64 = (1 << STATE_BITS) - 1;
 pub(super) struct Generations {
     epoch: AtomicU64,
     is_window: bool,
+    /// The ramp that all quotas are on.
+    warmth: Option<Arc<Warmth>>,
     ring: [[AtomicU64; MACHINE_WORDS]; TAGS],
 }
 
@@ -40,9 +44,9 @@ pub(super) struct Present<'a> {
 }
 
 impl Generations {
-    pub(super) fn new(machine: Machine) -> Self {
+    pub(super) fn new(machine: Machine, warmth: Option<Arc<Warmth>>) -> Self {
         let ring = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
-        let this = Self { epoch: AtomicU64::new(0), is_window: machine.is_window(), ring };
+        let this = Self { epoch: AtomicU64::new(0), is_window: machine.is_window(), warmth, ring };
         // All, so that there is no tag without a quota.
         for tag in 0..TAGS as u64 {
             this.write(tag, machine);
@@ -50,14 +54,24 @@ impl Generations {
         this
     }
 
+    /// Of a quota that can be counted in words, for tests and models.
+    #[cfg(any(test, sluice_loom))]
+    pub(super) fn of(algorithm: impl Into<crate::Algorithm>) -> Self {
+        use crate::algorithm::{Compiled, Epoch};
+        match Compiled::of(&algorithm.into(), Epoch::default()) {
+            Ok(Compiled::Word(machine)) => Self::new(machine, None),
+            other => unreachable!("not a quota in words: {other:?}"),
+        }
+    }
+
     /// The quota in force. A caller loads the word it is about to judge *before* this: the acquire load
     /// of a word pairs with the release write of whoever wrote it, so a word's quota is always known.
     #[inline]
-    pub(super) fn present(&self) -> Present<'_> {
+    pub(super) fn present(&self, now: Nanos) -> Present<'_> {
         // Acquire pairs with the release in `replace`: the ring entry is written by then.
         let epoch = self.epoch.load(Ordering::Acquire);
         let tag = epoch % TAGS as u64;
-        Present { machine: self.read(tag), tag, all: self }
+        Present { machine: self.read(tag, now), tag, all: self }
     }
 
     /// Puts `machine` in force; callers are serialised. Words of the tag it takes are gone since seven
@@ -71,7 +85,7 @@ impl Generations {
 
     /// What is told to a charge of `cost` that did not fit.
     pub(super) fn explain(&self, denied: Denied, now: Nanos, cost: u64, held: u64) -> Decision {
-        let present = self.present();
+        let present = self.present(now);
         let state = present.state(denied.0, now);
         let mut decision = present.machine.decide(state, now, cost, held);
         if decision.is_allowed() {
@@ -82,11 +96,15 @@ impl Generations {
     }
 
     #[inline]
-    fn read(&self, tag: u64) -> Machine {
+    fn read(&self, tag: u64, now: Nanos) -> Machine {
         let words = &self.ring[tag as usize % TAGS];
         // Relaxed: ordered by the epoch, or by the word that carries the tag.
         let words = std::array::from_fn(|i| words[i].load(Ordering::Relaxed));
-        Machine::from_words(self.is_window, words)
+        let machine = Machine::from_words(self.is_window, words);
+        match &self.warmth {
+            None => machine,
+            Some(warmth) => machine.on(warmth.warming(now)),
+        }
     }
 
     /// The state of a word written under another tag than `to`. By tags, so that on the way that is
@@ -94,7 +112,7 @@ impl Generations {
     #[cold]
     #[inline(never)]
     fn convert(&self, word: u64, to: u64, now: Nanos) -> u64 {
-        self.read(to).convert(&self.read(word >> STATE_BITS), word & STATE, now)
+        self.read(to, now).convert(&self.read(word >> STATE_BITS, now), word & STATE, now)
     }
 
     fn write(&self, tag: u64, machine: Machine) {

@@ -1,19 +1,18 @@
-//! [`Ledger`]: the state of one of a limiter's quotas: a cell, or a table with its overflow.
+//! [`Ledger`]: one of a limiter's quotas, counted in words or in records, and what is held of it.
 
 use std::sync::OnceLock;
 
 use super::{
-    Denied, Kept,
-    cell::Cell,
-    generations::Generations,
-    holds::Holds,
-    overflow::Overflow,
-    table::{Charged, Table},
+    Denied, Kept, Made,
+    holds::{self, Holds},
+    records::Records,
+    words::Words,
 };
 use crate::{
-    algorithm::Machine,
+    Decision,
+    algorithm::{Compiled, Spent},
     clock::Nanos,
-    sync::{AtomicU64, Ordering},
+    sync::Mutex,
 };
 
 /// Whose permits: which quota of the limiter, and the key's seeded hash (any value without keys).
@@ -23,110 +22,269 @@ pub(crate) struct Seat {
     pub(crate) hash: u64,
 }
 
+impl Seat {
+    /// What a key is called by in maps; overflow buckets are called by greater numbers.
+    #[inline]
+    pub(super) fn place_of(hash: u64) -> u64 {
+        hash >> 2
+    }
+}
+
+/// What is known of a key: to tell whether it has changed since, and to play charges through that nobody has made
+/// yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) compiled: Compiled,
+    /// Its word; or all that was admitted, and taken back.
+    pub(crate) state: (u64, u64),
+    /// Set aside by requests that ask another backend, until when nobody knows.
+    pub(crate) held: u64,
+}
+
 /// The state of one of its quotas.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) quotas: Generations,
-    /// When the present quota's time no longer fits into words.
-    pub(super) expires: AtomicU64,
     /// Set once the limiter may have to hold permits while a remote backend is asked.
-    pub(super) holds: OnceLock<Holds>,
+    holds: OnceLock<Holds>,
     pub(super) state: State,
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one a quota; a pointer more would be followed by every check"
+)]
 pub(super) enum State {
-    One(Cell),
-    Many { table: Table, overflow: Overflow },
+    Words(Words),
+    Records(Records),
 }
 
 impl Ledger {
-    /// Puts `machine` in force and converts all words; callers are serialised.
-    pub(super) fn replace(&self, machine: Machine, now: Nanos) {
-        self.quotas.replace(machine);
-        // Before the walk: from here on nobody has to wait for its end to move the base.
-        self.expires.store(machine.expires().get(), Ordering::Relaxed);
-        match &self.state {
-            State::One(cell) => cell.convert(&self.quotas, now),
-            State::Many { table, overflow } => {
-                table.convert(&self.quotas, now);
-                overflow.convert(&self.quotas, now);
+    pub(super) fn new(state: State) -> Self {
+        Self { holds: OnceLock::new(), state }
+    }
+
+    pub(super) fn may_hold(&self) {
+        self.holds.get_or_init(Holds::default);
+    }
+
+    pub(super) fn read(&self, hash: u64, now: Nanos) -> Known {
+        let (compiled, state) = match &self.state {
+            State::Words(words) => {
+                let (word, machine) = words.read(hash, now);
+                (Compiled::Word(machine), (word, 0))
             }
+            State::Records(records) => {
+                let (machine, state) =
+                    records.ask(hash, now, |machine, spent| (*machine, spent.mark()));
+                (Compiled::Sliding(machine), state)
+            }
+        };
+        Known { compiled, state, held: self.held(hash, now) }
+    }
+
+    pub(super) fn spent(&self, hash: u64, now: Nanos) -> Spent {
+        match &self.state {
+            State::Words(_) => Spent::default(),
+            State::Records(records) => records.ask(hash, now, |_, spent| spent.clone()),
         }
     }
 
+    /// What a charge would get; changes nothing.
     #[inline]
-    pub(super) fn read(&self, hash: u64, now: Nanos) -> (u64, Machine) {
+    pub(super) fn decide(&self, hash: u64, now: Nanos, cost: u64) -> Decision {
+        let held = self.held(hash, now);
         match &self.state {
-            State::One(cell) => {
-                let (state, present) = cell.read(&self.quotas, now);
-                (state, present.machine)
-            }
-            State::Many { table, overflow } => {
-                let (state, machine) = table.state(&self.quotas, hash, now);
-                if state == 0 {
-                    return (overflow.state(&self.quotas, hash, now), machine);
-                }
-                (state, machine)
-            }
+            State::Words(words) => words.decide(hash, now, cost, held),
+            State::Records(records) => records.decide(hash, now, cost, held),
         }
     }
 
-    #[inline(always)]
-    pub(super) fn charge<K: Kept>(
+    /// What a charge has left that wrote `word`.
+    #[inline]
+    pub(super) fn after(&self, hash: u64, word: u64, now: Nanos) -> Decision {
+        let held = self.held(hash, now);
+        match &self.state {
+            State::Words(words) => words.after(word, now, held),
+            State::Records(records) => records.decide(hash, now, 0, held),
+        }
+    }
+
+    /// What a charge was told that did not fit.
+    #[inline]
+    pub(super) fn explain(&self, hash: u64, denied: Denied, now: Nanos, cost: u64) -> Decision {
+        let held = self.held(hash, now);
+        match &self.state {
+            State::Words(words) => words.explain(denied, now, cost, held),
+            State::Records(records) => records.explain(hash, now, cost, held),
+        }
+    }
+
+    /// Whether a charge would be made; changes nothing.
+    #[inline]
+    pub(super) fn fits(&self, hash: u64, now: Nanos, cost: u64) -> bool {
+        match &self.state {
+            State::Words(words) => cost == 0 || words.fits(hash, now, cost, self.held(hash, now)),
+            State::Records(_) => self.decide(hash, now, cost).is_allowed(),
+        }
+    }
+
+    /// What a charge would do; `None` where it must find out for itself. An error where it does not fit.
+    #[inline]
+    pub(super) fn foresee(&self, hash: u64, now: Nanos, cost: u64) -> Result<Option<Made>, ()> {
+        // Held permits are guarded by a lock, which is not kept until all rules have been asked.
+        if let State::Words(words) = &self.state
+            && self.holds.get().is_none()
+            && !words.is_due(now)
+            && let Some(foreseen) = words.foresee(hash, now, cost)
+        {
+            return foreseen.map(Some);
+        }
+        if self.fits(hash, now, cost) { Ok(None) } else { Err(()) }
+    }
+
+    /// Makes a charge that was foreseen, unless the word has changed since.
+    #[inline]
+    pub(super) fn make(&self, charge: &Made) -> bool {
+        matches!(&self.state, State::Words(words) if words.make(charge))
+    }
+
+    /// Charges a cost that is not zero. `serial` serialises changes of the quota.
+    #[inline]
+    pub(super) fn charge<T, K: Kept>(
         &self,
+        serial: &Mutex<T>,
         hash: u64,
         now: Nanos,
         cost: u64,
-        held: u64,
     ) -> Result<K, Denied> {
         match &self.state {
-            State::One(cell) => cell.charge(0, &self.quotas, now, cost, held),
-            State::Many { table, overflow } => {
-                match table.charge(&self.quotas, hash, now, cost, held, Some(overflow)) {
-                    Charged::Made(made) => Ok(made),
-                    Charged::Denied(denied) => Err(denied),
-                    Charged::NoRoom => overflow.charge(&self.quotas, hash, now, cost, held),
-                }
+            State::Words(words) if words.is_due(now) => {
+                words.meet(now, serial);
+                let made = self.charge_beside(hash, now, cost)?;
+                words.admit(now);
+                Ok(made)
             }
+            State::Words(words) if self.holds.get().is_none() => words.charge(hash, now, cost, 0),
+            _ => self.charge_beside(hash, now, cost),
         }
     }
 
+    /// The same beside what others hold.
     #[inline(never)]
-    pub(super) fn charge_held<K: Kept>(
-        &self,
-        holds: &Holds,
-        seat: Seat,
-        now: Nanos,
-        cost: u64,
-    ) -> Result<K, Denied> {
-        let place = self.place(seat, now);
+    fn charge_beside<K: Kept>(&self, hash: u64, now: Nanos, cost: u64) -> Result<K, Denied> {
+        let Some(holds) = self.holds.get() else { return self.charge_at(hash, now, cost, 0) };
+        let place = self.place(hash, now);
         let shard = holds.shard(place);
         let held = shard.get(&place).copied().unwrap_or(0);
-        self.charge(seat.hash, now, cost, held)
+        self.charge_at(hash, now, cost, held)
+    }
+
+    fn charge_at<K: Kept>(&self, hash: u64, now: Nanos, cost: u64, held: u64) -> Result<K, Denied> {
+        match &self.state {
+            State::Words(words) => words.charge(hash, now, cost, held),
+            State::Records(records) => records.charge(hash, now, cost, held),
+        }
+    }
+
+    /// A request comes that is not to be charged now.
+    #[inline]
+    pub(super) fn meet<T>(&self, serial: &Mutex<T>, now: Nanos) {
+        match &self.state {
+            State::Words(words) if words.is_due(now) => words.meet(now, serial),
+            State::Words(_) => {}
+            State::Records(records) => records.meet(now),
+        }
+    }
+
+    /// Sets permits aside, at the place it gives; or says why not.
+    pub(super) fn hold(&self, hash: u64, now: Nanos, cost: u64) -> Result<u64, Decision> {
+        let place = self.place(hash, now);
+        let mut shard = self.holds.get_or_init(Holds::default).shard(place);
+        let held = shard.get(&place).copied().unwrap_or(0);
+        let decision = match &self.state {
+            State::Words(words) => words.decide(hash, now, cost, held),
+            State::Records(records) => records.decide(hash, now, cost, held),
+        };
+        if !decision.is_allowed() {
+            return Err(decision);
+        }
+        if cost > 0 {
+            shard.insert(place, held + cost);
+        }
+        Ok(place)
+    }
+
+    /// Makes a hold a charge.
+    pub(super) fn commit(&self, place: u64, hash: u64, now: Nanos, cost: u64) {
+        let mut shard = self.holds.get_or_init(Holds::default).shard(place);
+        match &self.state {
+            State::Words(words) => {
+                words.force(place, hash, now, cost);
+                words.admit(now);
+            }
+            State::Records(records) => records.force(hash, now, cost),
+        }
+        holds::give_back(&mut shard, place, cost);
+    }
+
+    /// Lets a hold go: as if it had never been.
+    pub(super) fn release(&self, place: u64, cost: u64) {
+        if let Some(holds) = self.holds.get() {
+            holds::give_back(&mut holds.shard(place), place, cost);
+        }
     }
 
     /// Permits that others hold of the same key, or of the overflow bucket it shares.
     #[inline]
-    pub(super) fn held(&self, seat: Seat, now: Nanos) -> u64 {
-        self.holds.get().map_or(0, |holds| self.held_in(holds, seat, now))
+    pub(super) fn held(&self, hash: u64, now: Nanos) -> u64 {
+        self.holds.get().map_or(0, |holds| self.held_in(holds, hash, now))
     }
 
     #[inline(never)]
-    pub(super) fn held_in(&self, holds: &Holds, seat: Seat, now: Nanos) -> u64 {
-        let place = self.place(seat, now);
+    fn held_in(&self, holds: &Holds, hash: u64, now: Nanos) -> u64 {
+        let place = self.place(hash, now);
         holds.shard(place).get(&place).copied().unwrap_or(0)
     }
 
-    /// What holds of this seat are counted by: the key, or the overflow bucket it shares.
-    pub(super) fn place(&self, seat: Seat, now: Nanos) -> u64 {
+    /// What holds of a key are counted by: the key, or the overflow bucket it shares.
+    fn place(&self, hash: u64, now: Nanos) -> u64 {
         match &self.state {
-            State::One(_) => 0,
-            State::Many { table, .. } if table.has_room(&self.quotas, seat.hash, now) => {
-                // Below the places of overflow buckets.
-                seat.hash >> 2
-            }
-            State::Many { overflow, .. } => overflow.place(seat.hash),
+            State::Words(words) => words.place(hash, now),
+            State::Records(records) => records.place(hash, now),
+        }
+    }
+
+    /// Takes a charge back; says whether it was.
+    pub(super) fn undo(&self, made: &Made, now: Nanos) -> bool {
+        match &self.state {
+            State::Words(words) => words.undo(made, now),
+            State::Records(records) => records.undo(made),
+        }
+    }
+
+    /// Forgets a key; says whether anything was known of it.
+    pub(super) fn reset(&self, hash: u64, now: Nanos) -> bool {
+        match &self.state {
+            State::Words(words) => words.reset(hash, now),
+            State::Records(records) => records.reset(hash, now),
+        }
+    }
+
+    /// How many keys hold state.
+    pub(super) fn tracked(&self, now: Nanos) -> u64 {
+        match &self.state {
+            State::Words(words) => words.tracked(now),
+            State::Records(records) => records.tracked(now),
+        }
+    }
+
+    /// Whether keys have had to share overflow buckets.
+    #[inline]
+    pub(super) fn has_overflowed(&self) -> bool {
+        match &self.state {
+            State::Words(words) => words.has_overflowed(),
+            State::Records(records) => records.has_overflowed(),
         }
     }
 }

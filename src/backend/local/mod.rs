@@ -1,8 +1,9 @@
 //! [`Local`]: counting in this process, bounded, without a background task.
 //!
-//! What is where: `generations` holds the quotas that words are read under; `cell` is the one word of a
-//! limiter without keys; `table` holds the words of many keys in `lines`, `overflow` those that find no room;
-//! `holds` counts permits set aside; `ledger` puts them together for one quota, `counter` for one limiter.
+//! What is where: `words` counts what fits into one word: `generations` holds the quotas that words are read under,
+//! `cell` is the one word of a limiter without keys, `table` holds the words of many keys in `lines`, `overflow` those
+//! that find no room. `records` counts what slides. `warmth` knows a ramp's start, `holds` counts permits set aside;
+//! `ledger` puts them together for one quota, `counter` for one limiter.
 
 mod cell;
 mod counter;
@@ -13,7 +14,10 @@ mod lines;
 #[cfg(sluice_loom)]
 pub(crate) mod models;
 mod overflow;
+mod records;
 mod table;
+mod warmth;
+mod words;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -22,12 +26,12 @@ use smallvec::SmallVec;
 
 pub(crate) use self::{
     counter::{Counter, Hold},
-    ledger::Seat,
+    ledger::{Known, Seat},
 };
 use super::{Answer, Backend, Charge, LimiterId, LimiterSpec, Receipt, Verdict, Verdicts};
 use crate::{BackendError, BackendErrorKind, ConfigError, Decision, clock::Nanos};
 
-/// What a charge did to which word.
+/// What a charge did to which word; or to which record, of which the words are all that was ever admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
     place: u64,
@@ -111,6 +115,7 @@ impl Local {
             asked.push((self.counter(charge.limiter)?, self.seat(charge)));
         }
         let asked = || asked.iter().zip(charges).map(|((counter, seat), c)| (counter, *seat, c));
+        asked().for_each(|(counter, seat, _)| counter.meet(seat, now));
         if !asked().all(|(counter, seat, charge)| counter.fits(seat, now, charge.cost)) {
             let read = |(counter, seat, charge): (&Arc<Counter>, Seat, &Charge<'_>)| {
                 let nothing = Receipt::new(charge.limiter, [0; 4]);
@@ -174,7 +179,7 @@ impl Backend for Local {
     fn undo(&self, now: Nanos, receipts: &[Receipt]) {
         for receipt in receipts.iter().rev() {
             let [packed, place, old, new] = receipt.words();
-            // A receipt of nothing has no word.
+            // A receipt of nothing has no word, or nothing that was admitted.
             if new != 0
                 && let Ok(counter) = self.counter(receipt.limiter())
                 && counter.resets() << 8 == packed & !0xff

@@ -8,11 +8,7 @@ use super::{
     generations::Generations,
     table::{Charged, Table},
 };
-use crate::{
-    Algorithm,
-    algorithm::{Epoch, Machine},
-    clock::Nanos,
-};
+use crate::{Algorithm, clock::Nanos};
 
 /// What a charge got.
 #[derive(Clone, Copy, Debug)]
@@ -51,18 +47,11 @@ pub struct Word {
     cell: Cell,
 }
 
-fn machine(algorithm: Algorithm) -> Machine {
-    match Machine::compile(&algorithm, Epoch::default()) {
-        Ok(machine) => machine,
-        Err(error) => unreachable!("models count what can be counted: {error}"),
-    }
-}
-
 impl Keys {
     /// An empty table.
     #[must_use]
     pub fn new(algorithm: impl Into<Algorithm>, max_keys: u64) -> Self {
-        let quotas = Generations::new(machine(algorithm.into()));
+        let quotas = Generations::of(algorithm);
         let Some(table) = Table::new(max_keys) else { unreachable!("models keep few keys") };
         Self { quotas, table }
     }
@@ -97,7 +86,7 @@ impl Keys {
 
     /// Puts another quota in force.
     pub fn replace(&self, algorithm: impl Into<Algorithm>, now: u64) {
-        self.quotas.replace(machine(algorithm.into()));
+        self.quotas.replace(Generations::of(algorithm).present(Nanos::new(now)).machine);
         self.table.convert(&self.quotas, Nanos::new(now));
     }
 
@@ -119,7 +108,7 @@ impl Word {
     /// A word that nobody has charged.
     #[must_use]
     pub fn new(algorithm: impl Into<Algorithm>) -> Self {
-        Self { quotas: Generations::new(machine(algorithm.into())), cell: Cell::new() }
+        Self { quotas: Generations::of(algorithm), cell: Cell::new() }
     }
 
     /// Charges it.
@@ -145,7 +134,7 @@ impl Word {
 
     /// Puts another quota in force.
     pub fn replace(&self, algorithm: impl Into<Algorithm>, now: u64) {
-        self.quotas.replace(machine(algorithm.into()));
+        self.quotas.replace(Generations::of(algorithm).present(Nanos::new(now)).machine);
         self.cell.convert(&self.quotas, Nanos::new(now));
     }
 

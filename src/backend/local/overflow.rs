@@ -101,7 +101,7 @@ mod tests {
 
     use crate::{
         Algorithm, Backend, FixedWindow, KeyedLimiter, ManualClock, Missing, RateLimitLayer, Rule,
-        TokenBucket,
+        SlidingLog, SlidingWindow, TokenBucket,
         backend::{Answer, Charge, LimiterSpec, Local, Verdicts},
         clock::Nanos,
         key,
@@ -110,9 +110,16 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
     const NANO: Duration = Duration::from_nanos(1);
 
-    fn ten_an_hour() -> [Algorithm; 3] {
-        let window = FixedWindow::per_hour(10);
-        [TokenBucket::per_hour(10).into(), window.into(), window.aligned().into()]
+    fn ten_an_hour() -> [Algorithm; 5] {
+        let (window, sliding) = (FixedWindow::per_hour(10), SlidingWindow::per_hour(10));
+        let log = SlidingLog::per_hour(10).into();
+        [
+            TokenBucket::per_hour(10).into(),
+            window.into(),
+            log,
+            sliding.into(),
+            window.aligned().into(),
+        ]
     }
 
     /// A limiter that keeps one key, and that key is live.
@@ -121,6 +128,8 @@ mod tests {
             Algorithm::TokenBucket(bucket) => bucket.keyed_limiter(),
             Algorithm::FixedWindow(window) => window.keyed_limiter(),
             Algorithm::LeakyBucket(bucket) => bucket.keyed_limiter(),
+            Algorithm::SlidingLog(log) => log.keyed_limiter(),
+            Algorithm::SlidingWindow(window) => window.keyed_limiter(),
         };
         let limiter = builder.max_keys(1).clock(clock.clone()).build().expect("a limiter");
         assert_eq!(admitted(&limiter, "live"), 10);
@@ -144,7 +153,7 @@ mod tests {
             clock.advance(NANO);
             assert_eq!(limiter.peek("newcomer", 0).remaining(), 0, "{algorithm:?}");
             assert_eq!(admitted(&limiter, "newcomer"), 0, "{algorithm:?}");
-            clock.advance(HOUR);
+            clock.advance(HOUR + HOUR / 10);
             assert_eq!(limiter.peek("newcomer", 0).remaining(), 10, "{algorithm:?}");
             assert_eq!(admitted(&limiter, "newcomer"), 10, "{algorithm:?}");
         }
@@ -153,7 +162,7 @@ mod tests {
     #[test]
     fn who_changes_over_halfway_gets_the_other_half() {
         // An aligned window gives a slot back when it ends, and then nobody owes anything.
-        for algorithm in ten_an_hour().into_iter().take(2) {
+        for algorithm in ten_an_hour().into_iter().take(4) {
             let clock = ManualClock::new();
             let limiter = full(algorithm, &clock);
             assert!(limiter.try_acquire_many("newcomer", 7).is_allowed());
@@ -163,7 +172,7 @@ mod tests {
             assert_eq!(limiter.tracked_keys(), 0, "a refusal takes no slot: {algorithm:?}");
             assert_eq!(admitted(&limiter, "newcomer"), 3, "{algorithm:?}");
             assert_eq!(limiter.tracked_keys(), 1, "{algorithm:?}");
-            clock.advance(HOUR);
+            clock.advance(HOUR + HOUR / 10);
             assert_eq!(admitted(&limiter, "newcomer"), 10, "{algorithm:?}");
         }
     }
@@ -194,7 +203,7 @@ mod tests {
             assert!(layer.handle().reset("per-user", "live").await.unwrap());
             clock.advance(NANO);
             assert_eq!(passed("newcomer").await, 0, "{algorithm:?}");
-            clock.advance(HOUR);
+            clock.advance(HOUR + HOUR / 10);
             assert_eq!(passed("newcomer").await, 10, "{algorithm:?}");
         }
     }

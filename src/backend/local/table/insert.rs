@@ -26,7 +26,7 @@ impl Table {
         // What a key spent while there was no room for it.
         let spent = || overflow.map_or(0, |overflow| overflow.state(quotas, hash, now));
         // A refusal needs no slot, and must not take one.
-        let (state, early) = (spent(), quotas.present());
+        let (state, early) = (spent(), quotas.present(now));
         if early.machine.charge(state, now, cost, held) == Step::Denied {
             return Some(Charged::Denied(Denied(early.word(state))));
         }
@@ -39,7 +39,7 @@ impl Table {
         let Some(index) = self.claim(quotas, hash, now) else {
             return Some(Charged::NoRoom);
         };
-        let (state, present) = (spent(), quotas.present());
+        let (state, present) = (spent(), quotas.present(now));
         let (hash_cell, word_cell) = self.slot(index);
         let first = present.machine.charge(state, now, cost, held);
         let word = present.word(match first {
@@ -119,7 +119,7 @@ impl Table {
                         return slot;
                     }
                 } else if evictable.is_none() {
-                    let present = quotas.present();
+                    let present = quotas.present(now);
                     if present.machine.is_idle(present.state(word, now), now) {
                         evictable = slot;
                     }
@@ -153,7 +153,7 @@ impl Table {
                 if line.hash(i).load(Ordering::Relaxed) <= FREED || word == CLAIMED {
                     continue;
                 }
-                let present = quotas.present();
+                let present = quotas.present(now);
                 if !present.machine.is_idle(present.state(word, now), now)
                     || line
                         .word(i)

@@ -182,7 +182,7 @@ impl Table {
     #[inline]
     pub(super) fn state(&self, quotas: &Generations, hash: u64, now: Nanos) -> (u64, Machine) {
         let found = self.find(Self::stored(hash));
-        let present = quotas.present();
+        let present = quotas.present(now);
         match found {
             Found::At(_, word) => (present.state(word, now), present.machine),
             Found::Changing | Found::Absent => (0, present.machine),
@@ -207,7 +207,7 @@ impl Table {
         cost: u64,
     ) -> Option<Result<Made, ()>> {
         let Found::At(index, old) = self.find(Self::stored(hash)) else { return None };
-        let present = quotas.present();
+        let present = quotas.present(now);
         Some(match present.machine.charge(present.state(old, now), now, cost, 0) {
             Step::To(next) => Ok(Made { place: index as u64, old, new: present.word(next) }),
             Step::Denied => Err(()),
@@ -240,7 +240,7 @@ impl Table {
                     None => continue,
                 }
             };
-            let present = quotas.present();
+            let present = quotas.present(now);
             let state = present.state(word, now);
             let Step::To(next) = present.machine.charge(state, now, cost, held) else {
                 return Charged::Denied(Denied(word));
@@ -264,7 +264,7 @@ impl Table {
         let hash = Self::stored(hash);
         loop {
             if let Found::At(index, word) = self.find(hash) {
-                let present = quotas.present();
+                let present = quotas.present(now);
                 let state = present.machine.force(present.state(word, now), now, cost);
                 if self.swap(index, word, present.word(state)) {
                     return true;
@@ -277,7 +277,7 @@ impl Table {
             }
             let Some(index) = self.claim(quotas, hash, now) else { return false };
             let spent = overflow.map_or(0, |overflow| overflow.state(quotas, hash, now));
-            let present = quotas.present();
+            let present = quotas.present(now);
             let (hash_cell, word_cell) = self.slot(index);
             hash_cell.store(hash, Ordering::Relaxed);
             // Release pairs with the acquire in `find`.
@@ -290,7 +290,7 @@ impl Table {
     /// Restore or burn: what was there before comes back only if the word is still the one we wrote.
     pub(super) fn undo(&self, quotas: &Generations, made: &Made, now: Nanos) -> bool {
         let Ok(index) = usize::try_from(made.place) else { return false };
-        let present = quotas.present();
+        let present = quotas.present(now);
         if !present.wrote(made.new) {
             return false;
         }
@@ -308,7 +308,7 @@ impl Table {
         let hash = Self::stored(hash);
         loop {
             let Found::At(index, word) = self.find(hash) else { return false };
-            let present = quotas.present();
+            let present = quotas.present(now);
             let state = present.state(word, now);
             if present.machine.report(state, now) == present.machine.report(0, now) {
                 return false;
@@ -329,7 +329,7 @@ impl Table {
         for index in 0..self.lines.len() * SLOTS {
             loop {
                 let word = self.slot(index).1.load(Ordering::Acquire);
-                let present = quotas.present();
+                let present = quotas.present(now);
                 if word == CLAIMED || word == 0 || present.wrote(word) {
                     break;
                 }
@@ -348,7 +348,7 @@ impl Table {
             for i in 0..SLOTS {
                 let word = line.word(i).load(Ordering::Acquire);
                 if line.hash(i).load(Ordering::Relaxed) > FREED && word != CLAIMED && word != 0 {
-                    let present = quotas.present();
+                    let present = quotas.present(now);
                     let state = present.state(word, now);
                     tracked += u64::from(
                         present.machine.report(state, now) != present.machine.report(0, now),
@@ -371,15 +371,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        FixedWindow, TokenBucket,
-        algorithm::{Algorithm, Epoch},
-    };
-
-    fn quotas(algorithm: impl Into<Algorithm>) -> Generations {
-        let machine = Machine::compile(&algorithm.into(), Epoch::default());
-        Generations::new(machine.expect("a quota"))
-    }
+    use crate::{Algorithm, FixedWindow, TokenBucket};
 
     /// A hit reads word and hash without a lock. Were the slot freed between that and the swap, with
     /// its word left as it was, the charge would go to a slot that is nobody's.
@@ -389,7 +381,7 @@ mod tests {
         let many: [Algorithm; 3] =
             [TokenBucket::per_second(5).into(), window.into(), window.aligned().into()];
         for algorithm in many {
-            let (quotas, table) = (quotas(algorithm), Table::new(4).expect("memory"));
+            let (quotas, table) = (Generations::of(algorithm), Table::new(4).expect("memory"));
             assert!(matches!(
                 table.charge(&quotas, 77, Nanos::new(1), 1, 0, None),
                 Charged::Made(())
@@ -398,7 +390,7 @@ mod tests {
             let Found::At(index, word) = table.find(77) else { panic!("the key is there") };
             assert!(table.reclaim(&quotas, later));
             assert!(matches!(table.find(77), Found::Absent));
-            let present = quotas.present();
+            let present = quotas.present(later);
             let Step::To(next) = present.machine.charge(present.state(word, later), later, 1, 0)
             else {
                 panic!("an idle key")
@@ -417,7 +409,8 @@ mod tests {
     #[test]
     fn a_new_key_takes_an_empty_slot_before_that_of_an_idle_key() {
         // Two pairs of lines, for five keys.
-        let (quotas, table) = (quotas(TokenBucket::per_second(5)), Table::new(5).expect("memory"));
+        let (quotas, table) =
+            (Generations::of(TokenBucket::per_second(5)), Table::new(5).expect("memory"));
         let home = table.home(77);
         let neighbours = (1_000..).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let neighbours: Vec<u64> =
@@ -438,7 +431,7 @@ mod tests {
         }
         // Where five are kept, the sixth has to evict: an idle one.
         let (index, word) = table.vacancy(&quotas, *sixth, later).expect("idle keys");
-        let present = quotas.present();
+        let present = quotas.present(later);
         assert!(table.slot(index).0.load(Ordering::Relaxed) > FREED);
         assert!(present.machine.is_idle(present.state(word, later), later));
     }

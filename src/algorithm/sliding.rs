@@ -1,0 +1,308 @@
+//! [`Machine`] and [`Spent`]: at most so many in any stretch of time as long as the window.
+//!
+//! [`SlidingLog`](super::SlidingLog) and [`SlidingWindow`](super::SlidingWindow) are one algorithm. What is admitted
+//! gets a *stamp* and counts until the window has passed since. In a log the stamp is the instant; in a window of
+//! cells it is the end of the cell that the instant lies in, so that there are few stamps, and whoever shares one
+//! counts a little longer.
+//!
+//! Sums are kept instead of costs: an entry holds how many permits had been admitted by its stamp since the key
+//! was first seen. What counts is one subtraction; what will count at a later instant is one search.
+
+use std::collections::VecDeque;
+
+use super::{Epoch, WarmUp, Warming, check_no_burst, wait_until};
+use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level};
+
+/// A quota compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(super) limit: u64,
+    /// In nanoseconds.
+    pub(super) window: u64,
+    /// The length of a cell; zero where there are none.
+    pub(super) cell: u64,
+    pub(crate) warming: Option<Warming>,
+}
+
+/// Some permits that were admitted together.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    stamp: u64,
+    /// All that were admitted up to here.
+    sum: u64,
+}
+
+/// What a key has been admitted, and what of it counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spent {
+    /// By stamp, oldest first. Their sums only grow.
+    entries: VecDeque<Entry>,
+    /// All that was ever admitted.
+    admitted: u64,
+    /// How much of that counts no more.
+    expired: u64,
+    /// How much was taken back: with `admitted`, tells one state from another.
+    returned: u64,
+}
+
+impl Machine {
+    /// For a window of so many cells.
+    pub(super) fn compile(
+        quota: Quota,
+        cells: u64,
+        warm_up: Option<WarmUp>,
+        epoch: Epoch,
+    ) -> Result<Self, ConfigError> {
+        let (limit, window, _) = check_no_burst(quota)?;
+        if limit > window {
+            let reason = "must be at most one per nanosecond (10^9 a second)";
+            return Err(ConfigError::new("permits", limit, reason));
+        }
+        let cell = window.div_ceil(cells);
+        let refill = u128::from(window) + u128::from(cell);
+        let ramp = warm_up.map_or(Ok(None), |warm_up| warm_up.compile(refill))?;
+        let warming = ramp.map(|ramp| Warming::new(ramp, epoch.built));
+        Ok(Self { limit, window, cell, warming })
+    }
+
+    /// The same on a ramp.
+    pub(crate) fn on(self, warming: Warming) -> Self {
+        Self { warming: Some(warming), ..self }
+    }
+
+    /// The same in place of `old`: a ramp goes on.
+    pub(crate) fn succeeding(self, old: &Self) -> Self {
+        Self { warming: old.warming, ..self }
+    }
+
+    #[inline]
+    fn limit_at(&self, now: Nanos) -> u64 {
+        match &self.warming {
+            None => self.limit,
+            Some(warming) => warming.scaled(self.limit, now),
+        }
+    }
+
+    /// The first instant from `now` at which the limit is at least `needed`, which is at most the limit.
+    fn reaches(&self, needed: u64, now: Nanos) -> Nanos {
+        self.warming.map_or(now, |warming| warming.reaches(self.limit, needed, now))
+    }
+
+    #[inline]
+    fn stamp(&self, now: Nanos) -> u64 {
+        let now = now.get();
+        if self.cell == 0 { now } else { (now - now % self.cell).saturating_add(self.cell) }
+    }
+
+    /// The first instant at which what has this stamp counts no more.
+    #[inline]
+    fn end(&self, stamp: u64) -> u64 {
+        stamp.saturating_add(self.window)
+    }
+}
+
+impl Spent {
+    /// Continues where an earlier record of the same key ended, so that no two of its charges are alike.
+    pub(crate) fn after(admitted: u64) -> Self {
+        Self { admitted, expired: admitted, ..Self::default() }
+    }
+
+    /// All that was ever admitted.
+    pub(crate) fn admitted(&self) -> u64 {
+        self.admitted
+    }
+
+    /// Tells one state from another: what was admitted, and what of it taken back.
+    pub(crate) fn mark(&self) -> (u64, u64) {
+        (self.admitted, self.returned)
+    }
+
+    /// Permits that count at `now`.
+    fn count(&self, machine: &Machine, now: Nanos) -> u64 {
+        let over = self.entries.iter().take_while(|entry| machine.end(entry.stamp) <= now.get());
+        self.admitted - over.last().map_or(self.expired, |entry| entry.sum)
+    }
+
+    /// Whether a key that is so is as good as one never seen, from now on.
+    pub(crate) fn is_idle(&self, machine: &Machine, now: Nanos) -> bool {
+        self.idle_at(machine) <= now
+    }
+
+    /// From when on it is.
+    pub(crate) fn idle_at(&self, machine: &Machine) -> Nanos {
+        self.entries.back().map_or(Nanos::ZERO, |last| Nanos::new(machine.end(last.stamp)))
+    }
+
+    /// Lets go of what counts no more.
+    #[inline]
+    pub(crate) fn expire(&mut self, machine: &Machine, now: Nanos) {
+        while let Some(first) = self.entries.front()
+            && machine.end(first.stamp) <= now.get()
+        {
+            self.expired = first.sum;
+            self.entries.pop_front();
+        }
+    }
+
+    /// Charges `cost`, at least 1, with `held` permits set aside by others; gives all that was admitted then, or
+    /// `None` where it does not fit.
+    #[inline]
+    pub(crate) fn charge(
+        &mut self,
+        machine: &Machine,
+        now: Nanos,
+        cost: u64,
+        held: u64,
+    ) -> Option<u64> {
+        self.expire(machine, now);
+        let count = self.admitted - self.expired;
+        let needed = count.saturating_add(held).saturating_add(cost);
+        (needed <= machine.limit_at(now)).then(|| self.admit(machine, now, cost))
+    }
+
+    /// Charges `cost` whether it fits or not, since what was held was counted when it was set aside; gives all that
+    /// was admitted then.
+    pub(crate) fn force(&mut self, machine: &Machine, now: Nanos, cost: u64) -> u64 {
+        self.expire(machine, now);
+        self.admit(machine, now, cost)
+    }
+
+    #[inline]
+    fn admit(&mut self, machine: &Machine, now: Nanos, cost: u64) -> u64 {
+        self.admitted = self.admitted.saturating_add(cost);
+        let sum = self.admitted;
+        if let Some(last) = self.entries.back_mut() {
+            // Spares the division, and a clock that went back counts as if it had stayed.
+            if now.get() < last.stamp || (machine.cell == 0 && now.get() == last.stamp) {
+                last.sum = sum;
+                return sum;
+            }
+        }
+        self.entries.push_back(Entry { stamp: machine.stamp(now), sum });
+        sum
+    }
+
+    /// Takes back the charge that made what was admitted `new` of `old`; what counts no more stays as it is.
+    pub(crate) fn undo(&mut self, old: u64, new: u64) -> bool {
+        let Some(cost) = new.checked_sub(old).filter(|_| old >= self.expired) else { return false };
+        let index = self.entries.partition_point(|entry| entry.sum < new);
+        if index == self.entries.len() {
+            return false;
+        }
+        self.returned += cost;
+        if new == self.admitted {
+            // The last: as it was before.
+            self.admitted = old;
+            self.entries.truncate(index + 1);
+            self.entries.iter_mut().skip(index).for_each(|last| last.sum = old);
+            return true;
+        }
+        // All that came before counts as if it had come later by this much, and the first of it not at all.
+        for entry in self.entries.iter_mut().take(index) {
+            entry.sum += cost;
+        }
+        self.expired += cost;
+        true
+    }
+
+    /// Forgets all; says whether anything counted.
+    pub(crate) fn reset(&mut self, machine: &Machine, now: Nanos) -> bool {
+        let known = self.count(machine, now) > 0;
+        self.entries.clear();
+        self.returned += self.admitted - self.expired;
+        self.expired = self.admitted;
+        known
+    }
+
+    /// The first instant from `from` at which a charge fits that comes after `admitted` permits; `None` where it
+    /// never will. Where holds are in the way, of which nobody knows when they end, as if there were none.
+    fn fits_from(
+        &self,
+        machine: &Machine,
+        admitted: u64,
+        from: Nanos,
+        cost: u64,
+        held: u64,
+    ) -> Option<Nanos> {
+        let taken = held.checked_add(cost).filter(|taken| *taken <= machine.limit);
+        let taken = taken.or_else(|| (cost <= machine.limit).then_some(cost))?;
+        let asked = admitted.saturating_add(taken);
+        // What must have expired where the limit is whole.
+        let least = asked.saturating_sub(machine.limit);
+        let skipped = self.entries.partition_point(|entry| entry.sum < least);
+        let ends = self.entries.range(skipped..);
+        let ends = ends.map(|entry| (Nanos::new(machine.end(entry.stamp)), entry.sum));
+        let at_once = (self.expired >= least).then_some((from, self.expired));
+        let mut best = None;
+        // The more has expired, the less the limit must have grown: the first instant at which both will do.
+        for (end, expired) in at_once.into_iter().chain(ends) {
+            let end = end.max(from);
+            if best.is_some_and(|best| best <= end) {
+                break;
+            }
+            let grown = machine.reaches(asked.saturating_sub(expired), from).max(end);
+            best = Some(best.map_or(grown, |best: Nanos| best.min(grown)));
+        }
+        best
+    }
+
+    /// What a charge of `cost` would get.
+    pub(crate) fn decide(&self, machine: &Machine, now: Nanos, cost: u64, held: u64) -> Decision {
+        let limit = machine.limit_at(now);
+        let spent = self.count(machine, now).saturating_add(held);
+        let left = limit.saturating_sub(spent);
+        // A clock that went back reads as if it had stayed: no wait is longer than a window and a cell.
+        let last = self.entries.back().map_or(0, |last| last.stamp.saturating_sub(machine.cell));
+        let present = now.max(Nanos::new(last));
+        let until = |instant: Nanos| wait_until(instant.get().into(), present);
+        let whole = match &machine.warming {
+            Some(warming) if limit < machine.limit => warming.end().since(now),
+            _ => Nanos::ZERO,
+        };
+        let expires = self.idle_at(machine);
+        let reset_after = if expires > now { until(expires) } else { Nanos::ZERO }.max(whole);
+        let level = Level { capacity: machine.limit, left, unit: 1, reset_after };
+        if cost == 0 || cost <= left {
+            return level.allowed();
+        }
+        match self.fits_from(machine, self.admitted, now, cost, held) {
+            Some(instant) => level.denied(until(instant)),
+            None => level.never(),
+        }
+    }
+
+    /// Plays through a charge that nobody has made yet, after `admitted` permits: when it will fit, and what will
+    /// have been admitted then. Nothing of what expires meanwhile is let go of, so that a turn before this one can be
+    /// played anew.
+    pub(crate) fn play(
+        &mut self,
+        machine: &Machine,
+        admitted: u64,
+        from: Nanos,
+        cost: u64,
+        held: u64,
+    ) -> Option<(Nanos, u64)> {
+        let turn = self.turn(machine, admitted, from, cost, held)?;
+        while self.entries.back().is_some_and(|last| last.sum > admitted) {
+            self.entries.pop_back();
+        }
+        // An entry of its own even where it shares its stamp, to be taken off again alone.
+        let last = self.entries.back().map_or(0, |last| last.stamp);
+        self.entries.push_back(Entry { stamp: machine.stamp(turn.0).max(last), sum: turn.1 });
+        self.admitted = turn.1;
+        Some(turn)
+    }
+
+    /// The same, to know the turn alone.
+    pub(crate) fn turn(
+        &self,
+        machine: &Machine,
+        admitted: u64,
+        from: Nanos,
+        cost: u64,
+        held: u64,
+    ) -> Option<(Nanos, u64)> {
+        let instant = self.fits_from(machine, admitted, from, cost, held)?;
+        Some((instant, admitted.saturating_add(cost)))
+    }
+}
