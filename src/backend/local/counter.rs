@@ -264,10 +264,15 @@ impl Counter {
         lock(&self.spec).algorithm
     }
 
-    /// Puts another quota in force; what is spent stays spent.
-    pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+    /// Puts another quota of a tier in force, or of those in none for 0; what is spent stays spent.
+    pub(crate) fn set_limit(
+        &self,
+        tier: usize,
+        quota: Quota,
+        now: Nanos,
+    ) -> Result<(), ConfigError> {
         let mut spec = lock(&self.spec);
-        let renewed = spec.renewed(quota, now, None)?;
+        let renewed = spec.renewed(tier, quota, now, None)?;
         self.replace(&mut spec, renewed, now)
     }
 
@@ -287,14 +292,15 @@ impl Counter {
             let value = format!("{:?}", renewed.algorithm);
             return Err(ConfigError::new("algorithm", value, "must stay what it was"));
         }
-        if renewed.algorithm == spec.algorithm && renewed.quotas == spec.quotas {
-            return Ok(());
-        }
         // All compile, or nothing changes.
         let machines = machines(&renewed)?;
-        for (ledger, machine) in self.ledgers().zip(machines) {
-            let old = ledger.quotas.present().machine;
-            ledger.replace(machine.rebased(now).succeeding(&old, now), now);
+        let quotas = spec.quotas.iter().zip(&renewed.quotas);
+        for ((ledger, machine), (old, new)) in self.ledgers().zip(machines).zip(quotas) {
+            // What stays as it is is left alone: to convert words may round.
+            if spec.algorithm.with_quota(*old) != renewed.algorithm.with_quota(*new) {
+                let old = ledger.quotas.present().machine;
+                ledger.replace(machine.rebased(now).succeeding(&old, now), now);
+            }
         }
         *spec = renewed;
         Ok(())
