@@ -80,7 +80,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!((alice, bob), (20, 200));
 
     // Each tier has a count of its own, and a limit that can be changed while it serves.
-    let pro = || RuleKey::from(2).tier("pro");
+    let pro = || RuleKey::from(2_u64).tier("pro");
     assert_eq!(handle.peek("per-user", pro(), 1).await?.remaining(), 0);
     handle.reset("per-user", pro()).await?;
     handle.set_tier_limit("per-user", "pro", TokenBucket::per_second(50))?;

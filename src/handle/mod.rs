@@ -107,9 +107,10 @@ impl Handle {
         }
     }
 
-    /// Puts another quota in force, for every key; `relaxed` multiplies it as before, and tiers keep theirs. What is spent stays
-    /// spent: a token or leaky bucket's debt is counted in permits of the new quota, at most its burst; a
-    /// window keeps its count. Walks through all keys kept.
+    /// Puts another quota in force, for every key; `relaxed` multiplies it as before, and
+    /// [tiers](Self::set_tier_limit) keep theirs. What is spent stays spent: a token or leaky bucket's debt is
+    /// counted in permits of the new quota, at most its burst; a window keeps its count. Walks through all keys
+    /// kept.
     ///
     /// # Errors
     ///
@@ -161,8 +162,8 @@ impl Handle {
         }
     }
 
-    /// How many keys of `rule` hold state now, each once for every quota that it has spent of; keys that are idle do not. `None` where the backend cannot
-    /// tell. Walks through all keys kept.
+    /// How many keys of `rule` hold state now, in each tier for itself; keys that are idle do not. `None` where
+    /// the backend cannot tell. Walks through all keys kept.
     ///
     /// # Errors
     ///
