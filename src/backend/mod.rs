@@ -292,8 +292,7 @@ impl LimiterSpec {
     /// The quotas a charge may name by [`Charge::quota`], at most 256: what each of the key's `relaxed` factors
     /// makes of the rule's own quota, then of the quota of each [tier](crate::Rule::tier), in the order written.
     ///
-    /// A key has one count: that its charges come with another quota is told by its bytes, which differ by
-    /// alternative and tier.
+    /// All charges of a key name the same one, since the key's bytes differ by alternative and tier.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
         &self.quotas

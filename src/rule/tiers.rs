@@ -43,7 +43,7 @@ impl Rule {
     /// The rule's algorithm counts it, its start level and alignment included; of an algorithm given here only
     /// the quota is taken. [`relaxed`](crate::key::KeyBy::relaxed) multiplies it too. At most 16 tiers, named
     /// as rules are, and at most 256 quotas in one rule: each tier and the rule's own have one for each factor
-    /// that its key may have.
+    /// that its key may have. A limiter that is [shared](Self::on) has one quota for all, and no tiers.
     ///
     /// ```
     /// use tower_sluice::{Quota, RateLimitLayer, Rule, TokenBucket};
