@@ -5,7 +5,7 @@ use std::{borrow::Cow, error::Error, fmt};
 /// Why a layer, rule or limiter could not be built.
 ///
 /// Every mistake has the same four parts, so this is one struct and not an enum: the rule (where one
-/// is concerned), the field, the value it was given, and what is wrong with it.
+/// is concerned, and its tier), the field, the value it was given, and what is wrong with it.
 ///
 /// ```
 /// use tower_sluice::{RateLimitLayer, Rule, TokenBucket};
@@ -21,6 +21,7 @@ use std::{borrow::Cow, error::Error, fmt};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     rule: Option<String>,
+    tier: Option<String>,
     field: &'static str,
     value: String,
     reason: Cow<'static, str>,
@@ -36,13 +37,19 @@ impl ConfigError {
         reason: impl Into<Cow<'static, str>>,
     ) -> Self {
         let (value, reason) = (value.to_string(), reason.into());
-        Self { rule: None, field, value, reason, is_in_flight: false }
+        Self { rule: None, tier: None, field, value, reason, is_in_flight: false }
     }
 
     /// The same error, said of `rule`; a rule named earlier stays.
     #[must_use]
     pub fn of_rule(mut self, rule: &str) -> Self {
         self.rule.get_or_insert_with(|| rule.to_owned());
+        self
+    }
+
+    /// The same error, said of a tier of the rule; one named earlier stays.
+    pub(crate) fn of_tier(mut self, tier: &str) -> Self {
+        self.tier.get_or_insert_with(|| tier.to_owned());
         self
     }
 
@@ -56,6 +63,12 @@ impl ConfigError {
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         self.rule.as_deref()
+    }
+
+    /// The tier of the rule, where what is wrong is wrong with one of its [tiers](crate::Rule::tier).
+    #[must_use]
+    pub fn tier(&self) -> Option<&str> {
+        self.tier.as_deref()
     }
 
     /// The field or setting.
@@ -82,6 +95,9 @@ impl fmt::Display for ConfigError {
         if let Some(rule) = &self.rule {
             let kind = if self.is_in_flight { "in-flight limit" } else { "rule" };
             write!(f, "{kind} {rule:?}: ")?;
+        }
+        if let Some(tier) = &self.tier {
+            write!(f, "tier {tier:?}: ")?;
         }
         write!(f, "{} = {}: {}", self.field, self.value, self.reason)
     }

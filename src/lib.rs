@@ -57,6 +57,7 @@
 //! | client address | [`key::client_ip`]; behind a proxy [`ClientIp`](key::ClientIp) |
 //! | route | [`key::route`] for all; the layer on one route, or [`matcher::path`], for one |
 //! | path parameter, as `/tenants/{id}` | [`key::path_param`] |
+//! | plan: free, pro, partner | [`Rule::tiers`] |
 //! | two things together, or the first there is | [`KeyBy::and`](key::KeyBy::and), [`KeyBy::or`](key::KeyBy::or) |
 //! | anything else in the head | [`key::from_fn`], [`key::from_owned`] |
 //! | something in the body, as a login name | [`Rejection::of`], in the handler |
@@ -75,6 +76,7 @@
 //!   and the services it makes share one count.
 //! - A [`Rule`] is an [`algorithm`] with a quota, counted per [`key`], for the requests that a
 //!   [`matcher`] picks, at a [cost](Cost).
+//! - Its tiers, if it has any, are named quotas for those who may have more, or less: [`Rule::tier`].
 //! - An [`InFlight`] limits what is admitted and not finished; its permit is lent, to the end of the response body.
 //! - A request is charged by all rules of a layer that apply, or by none. Two layers are two: what the
 //!   outer one has charged stays spent when the inner one refuses. Rules that belong together go into one.

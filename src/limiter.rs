@@ -260,7 +260,7 @@ impl Shared {
     }
 
     fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
-        self.limit.set_limit(quota, now).map_err(|error| error.of_rule(&self.name))
+        self.limit.set_limit(0, quota, now).map_err(|error| error.of_rule(&self.name))
     }
 }
 

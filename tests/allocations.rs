@@ -212,6 +212,10 @@ fn requests_allocate_what_is_said_and_nothing_more() {
         "a window"
     );
 
+    let tiers =
+        by_header().tier("pro", PLENTY).tiers(|head| head.header_str("x-user-id").map(|_| "pro"));
+    assert_eq!(of_layer([tiers]), 0, "a tier");
+
     // In flight: the box of the body that holds the permit, none where the body has ended with the head. From
     // the second limit on two more, for all together: the list of permits, and what goes with the request.
     assert_eq!(of_limits([one("a")]), (0, 1), "one limit");

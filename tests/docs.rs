@@ -197,6 +197,7 @@ fn every_fault_is_in_the_table_of_its_page() {
         Fault::Peer,
         Fault::Proxy,
         Fault::Route,
+        Fault::Tier,
         Fault::Twice,
         Fault::Upgrade,
     ];

@@ -160,6 +160,15 @@ fn closures_infer_and_keys_combine() -> Result<(), ConfigError> {
     }
     builder
         .rule(Rule::new("mine", quota()).key(MyKey).missing(Missing::Skip))
+        .rule(
+            Rule::new("tiers", quota())
+                .tier("pro", TokenBucket::per_second(100))
+                .tier("partner", "1000/min burst 50".parse::<Quota>()?)
+                .tiers(|head| head.extension::<Tenant>().map(|tenant| tenant.0.as_str())),
+        )
+        .rule(Rule::new("tiers-2", quota()).tier("pro", quota()).tiers(|head| {
+            if head.uri().query().is_some() { Some("pro") } else { head.header_str("x-tier") }
+        }))
         .rule(Rule::new("when", quota()).when(|head| head.path() == "/x").cost(5))
         .rule(Rule::new("cost", quota()).cost_fn(|head| head.uri().query().map_or(1, |_| 2)))
         .rule(Rule::new("cost-2", quota()).cost(Cost::from_fn(|head| head.headers().len() as u64)))

@@ -40,7 +40,7 @@ impl Core {
         for (index, rule) in (0_u16..).zip(&self.plan.rules) {
             let whose = match is_seen {
                 false => self.whose(rule, head),
-                true if rule.scope.applies(head) => rule.whose(head),
+                true if rule.scope.applies(head) => rule.whose(head, |_| {}),
                 true => Whose::Nobodys,
             };
             let seat = match whose {
@@ -55,7 +55,7 @@ impl Core {
             match &rule.count {
                 Count::Local(_) => asking.local.push(asked),
                 Count::Remote(remote) => {
-                    Call::add(&mut asking.calls, remote, asked, rule.key_bytes(head));
+                    Call::add(&mut asking.calls, remote, asked, rule.key_bytes(head, seat));
                 }
             }
         }

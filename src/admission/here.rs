@@ -10,6 +10,7 @@ use crate::{
     backend::local::{Made, Seat},
     clock::Nanos,
     core::Core,
+    event::Fault,
     in_flight::{Lent, Slots},
     plan::{Count, Planned, PlannedSlots, Scoped, Whose},
     waiting::Limit,
@@ -178,7 +179,11 @@ impl Core {
         if !rule.scope.applies(head) {
             return Whose::Nobodys;
         }
-        let whose = rule.whose(head);
+        let whose = rule.whose(head, |tiers| {
+            if tiers.is_news() {
+                self.watch.raise(Fault::Tier, Some(&rule.by.name));
+            }
+        });
         if !matches!(whose, Whose::Of(_)) {
             self.missed(&rule.scope, &rule.by.name);
         }

@@ -83,7 +83,7 @@ impl Asking {
             let wait = decision.retry_after().filter(|wait| *wait <= longest)?;
             let asked = self.calls.iter().find_map(|call| call.asked(number))?;
             let (remote, depth) = (self.core.remote(number)?, self.core.depth(number, depth));
-            let place = remote.waiting.join(asked.seat.hash, now + wait, depth)?;
+            let place = remote.waiting.join(asked.seat, now + wait, depth)?;
             return Some(Place::Elsewhere(place));
         };
         let limit = self.core.limit(asked)?;
@@ -119,6 +119,6 @@ impl Core {
     }
 
     pub(super) fn depth(&self, rule: u16, depth: u64) -> Depth {
-        Depth::new(depth, self.plan.rules[usize::from(rule)].scope.key.is_some())
+        Depth::new(depth, self.plan.rules[usize::from(rule)].has_keys())
     }
 }

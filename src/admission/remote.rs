@@ -63,7 +63,7 @@ impl Call {
     pub(super) fn waited_for(&self, core: &Core, now: Nanos) -> impl Iterator<Item = Denial> {
         self.items.iter().filter_map(move |CallItem { asked, .. }| {
             let remote = core.remote(asked.rule)?;
-            let first = remote.waiting.first(asked.seat.hash)?;
+            let first = remote.waiting.first(asked.seat)?;
             Some(Denial::of(asked.rule, remote.denied(asked.seat.quota, first.since(now))))
         })
     }
@@ -71,7 +71,7 @@ impl Call {
     /// What one is told who waited for this rule in vain.
     pub(super) fn denied(&self, core: &Core, rule: u16, now: Nanos) -> Option<Decision> {
         let (asked, remote) = (self.asked(rule)?, core.remote(rule)?);
-        let first = remote.waiting.first(asked.seat.hash).unwrap_or(now);
+        let first = remote.waiting.first(asked.seat).unwrap_or(now);
         Some(remote.denied(asked.seat.quota, first.since(now)))
     }
 
@@ -288,7 +288,7 @@ impl Held {
     pub(super) fn place(&self, rule: u16, depth: u64) -> Option<Sleeping> {
         let asked = self.calls.iter().find_map(|call| call.asked(rule))?;
         let remote = self.core.remote(rule)?;
-        remote.waiting.depart(asked.seat.hash, self.core.depth(rule, depth))
+        remote.waiting.depart(asked.seat, self.core.depth(rule, depth))
     }
 
     /// The last instant that a backend wants it to wait for although it is allowed, and for which rule.

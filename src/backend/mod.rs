@@ -217,7 +217,7 @@ pub struct LimiterSpec {
     pub(crate) name: Arc<str>,
     pub(crate) algorithm: Algorithm,
     pub(crate) quotas: Vec<Quota>,
-    /// What the algorithm's quota is multiplied by to give each of `quotas`.
+    /// What a quota is multiplied by: so many of `quotas` are the algorithm's own, as many each tier's.
     pub(crate) factors: Vec<u64>,
     pub(crate) keyed: bool,
     pub(crate) max_keys: u64,
@@ -257,19 +257,23 @@ impl LimiterSpec {
         Self { replaces: Some(old), ..self }
     }
 
-    /// The same limiter with another quota, at `now`, in place of the limiter `replaces`.
+    /// The same limiter with another quota of a tier, or its own for 0, at `now`, in place of the limiter
+    /// `replaces`.
     pub(crate) fn renewed(
         &self,
+        tier: usize,
         quota: Quota,
         now: Nanos,
         replaces: Option<LimiterId>,
     ) -> Result<Self, ConfigError> {
         let algorithm = self.algorithm.with_quota(quota);
-        let quotas = self.factors.iter().map(|factor| algorithm.relaxed(*factor));
-        let quotas = quotas.collect::<Result<Vec<_>, _>>()?;
-        for quota in &quotas {
-            quota.checked()?;
+        let mut quotas = self.quotas.clone();
+        let of_tier = quotas.iter_mut().skip(tier * self.factors.len());
+        for (renewed, factor) in of_tier.zip(&self.factors) {
+            *renewed = algorithm.relaxed(*factor)?;
+            renewed.checked()?;
         }
+        let algorithm = if tier == 0 { algorithm } else { self.algorithm };
         Ok(Self { algorithm, quotas, now, replaces, ..self.clone() })
     }
 
@@ -285,13 +289,16 @@ impl LimiterSpec {
         self.algorithm
     }
 
-    /// The quotas a charge may name by [`Charge::quota`]: the rule's own, or what `relaxed` made of it.
+    /// The quotas a charge may name by [`Charge::quota`], at most 256: what each of the key's `relaxed` factors
+    /// makes of the rule's own quota, then of the quota of each [tier](crate::Rule::tier), in the order written.
+    ///
+    /// All charges of a key name the same one, since the key's bytes differ by alternative and tier.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
         &self.quotas
     }
 
-    /// Whether charges come with a key.
+    /// Whether charges come with a key: the rule has one, or tiers, whose names are in the bytes.
     #[must_use]
     pub fn is_keyed(&self) -> bool {
         self.keyed
@@ -376,7 +383,7 @@ impl<'a> Charge<'a> {
         self.limiter
     }
 
-    /// The key's bytes: parts and alternative encoded unambiguously. Empty for a limiter without keys.
+    /// The key's bytes: parts, alternative and tier encoded unambiguously. Empty for a limiter without keys.
     #[must_use]
     pub fn key_bytes(&self) -> &'a [u8] {
         self.key

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::{BackendError, ConfigError};
+use crate::{BackendError, ConfigError, plan::Planned};
 
 /// Why a [`Handle`](crate::Handle) could not do what it was asked.
 ///
@@ -59,6 +59,15 @@ pub enum HandleError {
     NoSuchInFlight(String),
     /// The layer has no rule of this name.
     NoSuchRule(String),
+    /// The rule has no tier of this name.
+    NoSuchTier {
+        /// The rule.
+        rule: String,
+        /// The tier that was asked for.
+        tier: String,
+        /// The tiers it has, in the order written.
+        tiers: Vec<String>,
+    },
     /// The key named is not one the rule can have.
     WrongKey {
         /// The rule.
@@ -79,10 +88,24 @@ impl fmt::Display for HandleError {
             ),
             Self::NoSuchInFlight(name) => write!(f, "the layer has no in-flight limit {name:?}"),
             Self::NoSuchRule(name) => write!(f, "the layer has no rule {name:?}"),
+            Self::NoSuchTier { rule, tier, tiers } if tiers.is_empty() => {
+                write!(f, "rule {rule:?} has no tier {tier:?}, nor any other")
+            }
+            Self::NoSuchTier { rule, tier, tiers } => {
+                write!(f, "rule {rule:?} has no tier {tier:?}; it has {}", tiers.join(", "))
+            }
             Self::WrongKey { rule, expected } => {
                 write!(f, "the key of rule {rule:?} is: {expected}")
             }
         }
+    }
+}
+
+impl HandleError {
+    pub(super) fn no_such_tier(rule: &Planned, tier: &str) -> Self {
+        let tiers = rule.tiers.as_ref().map(|tiers| tiers.names().iter().map(ToString::to_string));
+        let tiers = tiers.into_iter().flatten().collect();
+        Self::NoSuchTier { rule: rule.by.name.to_string(), tier: tier.to_owned(), tiers }
     }
 }
 
@@ -94,6 +117,7 @@ impl Error for HandleError {
             | Self::IsInFlight(_)
             | Self::NoSuchInFlight(_)
             | Self::NoSuchRule(_)
+            | Self::NoSuchTier { .. }
             | Self::WrongKey { .. } => None,
         }
     }

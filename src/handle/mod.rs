@@ -70,7 +70,7 @@ impl Handle {
             Count::Local(limit) => Ok(limit.peek(key.seat(rule), now, cost)),
             Count::Remote(remote) => {
                 let answer = {
-                    let bytes = key.encoded();
+                    let bytes = key.encoded(rule);
                     remote.backend.peek(now, &key.charge(rule, remote, &bytes, cost))
                 };
                 answer.resolve().await.map_err(HandleError::Backend)
@@ -99,7 +99,7 @@ impl Handle {
             Count::Local(limit) => Ok(limit.reset(key.seat(rule), now)),
             Count::Remote(remote) => {
                 let answer = {
-                    let bytes = key.encoded();
+                    let bytes = key.encoded(rule);
                     remote.backend.reset(now, &key.charge(rule, remote, &bytes, 0))
                 };
                 answer.resolve().await.map_err(HandleError::Backend)
@@ -107,9 +107,10 @@ impl Handle {
         }
     }
 
-    /// Puts another quota in force, for every key; `relaxed` multiplies it as before. What is spent stays
-    /// spent: a token or leaky bucket's debt is counted in permits of the new quota, at most its burst; a
-    /// window keeps its count. Walks through all keys kept.
+    /// Puts another quota in force, for every key; `relaxed` multiplies it as before, and
+    /// [tiers](Self::set_tier_limit) keep theirs. What is spent stays spent: a token or leaky bucket's debt is
+    /// counted in permits of the new quota, at most its burst; a window keeps its count. Walks through all keys
+    /// kept.
     ///
     /// # Errors
     ///
@@ -119,8 +120,50 @@ impl Handle {
         rule.set_limit(quota.into(), self.core.time.now()).map_err(HandleError::Config)
     }
 
-    /// How many keys of `rule` hold state now; keys that are idle do not. `None` where the backend cannot
-    /// tell. Walks through all keys kept.
+    /// Puts another quota of one of a rule's [tiers](crate::Rule::tier) in force, as
+    /// [`set_limit`](Self::set_limit) does for the rule's own; those of the others stay.
+    ///
+    /// ```
+    /// use tower_sluice::{Quota, RateLimitLayer, Rule, RuleKey, TokenBucket};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// #[derive(Clone)]
+    /// struct Paying;
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .rule(Rule::new("reports", TokenBucket::per_second(10))
+    ///         .tier("pro", Quota::per_second(100))
+    ///         .tiers(|head| head.extension::<Paying>().map(|_| "pro")))
+    ///     .build()?;
+    /// let handle = layer.handle();
+    /// handle.set_tier_limit("reports", "pro", Quota::per_second(50))?;
+    /// let pro = RuleKey::from(()).tier("pro");
+    /// assert_eq!(handle.peek("reports", pro, 1).await?.limit(), 50);
+    /// assert_eq!(handle.peek("reports", (), 1).await?.limit(), 10);
+    /// let error = handle.set_tier_limit("reports", "gold", Quota::per_second(50)).unwrap_err();
+    /// assert_eq!(error.to_string(), "rule \"reports\" has no tier \"gold\"; it has pro");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is no such rule or tier, or it cannot count the quota; the old one stays.
+    pub fn set_tier_limit(
+        &self,
+        rule: &str,
+        tier: &str,
+        quota: impl Into<Quota>,
+    ) -> Result<(), HandleError> {
+        let rule = self.rule(rule)?;
+        match rule.set_tier_limit(tier, quota.into(), self.core.time.now()) {
+            Some(set) => set.map_err(HandleError::Config),
+            None => Err(HandleError::no_such_tier(rule, tier)),
+        }
+    }
+
+    /// How many keys of `rule` hold state now, in each tier for itself; keys that are idle do not. `None` where
+    /// the backend cannot tell. Walks through all keys kept.
     ///
     /// # Errors
     ///

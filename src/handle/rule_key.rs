@@ -16,7 +16,8 @@ use crate::{
 ///
 /// A plain value is the key of a rule with one. Where `and` combined keys, name the [`parts`](Self::parts);
 /// where `or` did, say which [`alternative`](Self::alternative); a client's address is told by
-/// [`address`](Self::address), whatever the rule makes of it. A key that cannot be the rule's is an
+/// [`address`](Self::address), whatever the rule makes of it. Where the rule has tiers, each [tier](Self::tier)
+/// has a count of its own. A key that cannot be the rule's is an
 /// error, not an answer about nobody.
 ///
 /// ```
@@ -45,7 +46,10 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct RuleKey<'k>(Named<'k>);
+pub struct RuleKey<'k> {
+    named: Named<'k>,
+    tier: Option<&'k str>,
+}
 
 #[derive(Clone, Debug)]
 enum Named<'k> {
@@ -59,32 +63,50 @@ enum Named<'k> {
 pub(super) struct Resolved<'k> {
     parts: SmallVec<[Key<'k>; 2]>,
     alternative: u8,
+    /// By its number; 0 is none.
+    tier: usize,
+}
+
+impl<'k> Resolved<'k> {
+    fn new(alternative: u8, parts: SmallVec<[Key<'k>; 2]>) -> Self {
+        Self { parts, alternative, tier: 0 }
+    }
 }
 
 impl<'k> RuleKey<'k> {
     /// The key whose parts `and` combined, in its order.
     pub fn parts(parts: impl IntoIterator<Item = Key<'k>>) -> Self {
-        Self(Named::Parts(Resolved { parts: parts.into_iter().collect(), alternative: 0 }))
+        Self::named(Named::Parts(Resolved::new(0, parts.into_iter().collect())))
     }
 
     /// The key that the rule's `nth` alternative yields, counted from 0 over all its `or`s. Default: 0.
-    pub fn alternative(self, nth: u8) -> Self {
-        match self.0 {
-            Named::Parts(key) => Self(Named::Parts(Resolved { alternative: nth, ..key })),
-            Named::Address(_) | Named::Missing => self,
+    pub fn alternative(mut self, nth: u8) -> Self {
+        if let Named::Parts(key) = &mut self.named {
+            key.alternative = nth;
         }
+        self
+    }
+
+    /// The key in this tier, where it has a count of its own. Default: in none, under the rule's own quota.
+    pub fn tier(mut self, name: &'k str) -> Self {
+        self.tier = Some(name);
+        self
     }
 
     /// A client's address, as the rule's `client_ip` counts it: IPv6 by its prefix, and the alternative
     /// that it is.
     pub fn address(address: IpAddr) -> Self {
-        Self(Named::Address(address))
+        Self::named(Named::Address(address))
     }
 
     /// The requests without a key, where the rule counts them together
     /// ([`Missing::Shared`](crate::Missing::Shared)).
     pub fn missing() -> Self {
-        Self(Named::Missing)
+        Self::named(Named::Missing)
+    }
+
+    fn named(named: Named<'k>) -> Self {
+        Self { named, tier: None }
     }
 
     /// The key as `rule` counts it.
@@ -93,21 +115,25 @@ impl<'k> RuleKey<'k> {
             Some(by) => by.admits(key.alternative, &key.parts),
             None => key.alternative == 0 && key.parts.iter().all(Key::is_empty),
         };
-        let key = match self.0 {
+        let key = match self.named {
             Named::Parts(key) => Some(key).filter(fits),
             Named::Address(address) => {
                 let found = rule.scope.key.as_ref().and_then(|by| by.address(address));
-                found.map(|(alternative, key)| Resolved { parts: smallvec![key], alternative })
+                found.map(|(alternative, key)| Resolved::new(alternative, smallvec![key]))
             }
-            Named::Missing => rule
-                .scope
-                .shares_missing()
-                .then(|| Resolved { parts: SmallVec::new(), alternative: MISSING }),
+            Named::Missing => {
+                rule.scope.shares_missing().then(|| Resolved::new(MISSING, SmallVec::new()))
+            }
         };
-        key.ok_or_else(|| HandleError::WrongKey {
+        let mut key = key.ok_or_else(|| HandleError::WrongKey {
             rule: rule.by.name.to_string(),
             expected: expected(rule.scope.key.as_ref()),
-        })
+        })?;
+        if let Some(tier) = self.tier {
+            let number = rule.tiers.as_ref().and_then(|tiers| tiers.number(tier));
+            key.tier = number.ok_or_else(|| HandleError::no_such_tier(rule, tier))?;
+        }
+        Ok(key)
     }
 }
 
@@ -129,11 +155,11 @@ impl Resolved<'_> {
     }
 
     pub(super) fn seat(&self, rule: &Planned) -> Seat {
-        rule.seat_of(self.alternative, self.bytes())
+        rule.seat_of(self.tier, self.alternative, self.bytes())
     }
 
-    pub(super) fn encoded(&self) -> Encoded {
-        Encoded::named(self.alternative, self.bytes())
+    pub(super) fn encoded(&self, rule: &Planned) -> Encoded {
+        rule.key_bytes_of(self.seat(rule), self.alternative, self.bytes())
     }
 
     pub(super) fn charge<'c>(
@@ -143,14 +169,13 @@ impl Resolved<'_> {
         bytes: &'c Encoded,
         cost: u64,
     ) -> Charge<'c> {
-        let charge = Charge::new(remote.id, cost).quota_index(self.seat(rule).quota);
-        if rule.scope.key.is_some() { charge.key(bytes.as_bytes()) } else { charge }
+        Charge::new(remote.id, cost).quota_index(self.seat(rule).quota).key(bytes.as_bytes())
     }
 }
 
 impl<'k, K: Into<Key<'k>>> From<K> for RuleKey<'k> {
     fn from(key: K) -> Self {
-        Self(Named::Parts(Resolved { parts: smallvec![key.into()], alternative: 0 }))
+        Self::named(Named::Parts(Resolved::new(0, smallvec![key.into()])))
     }
 }
 

@@ -4,14 +4,17 @@ use std::fmt;
 
 use http::StatusCode;
 
-use super::Defaults;
+use super::{
+    Defaults,
+    tiers::{MAX_QUOTAS, factors},
+};
 use crate::{
     Algorithm, ConfigError, InFlight, Missing, RejectionPolicy, Rule,
     clock::Time,
     in_flight::check_limit,
     limiter::check_name,
     request::{cost::Cost, key::KeyBy},
-    rule::{Counting, Place, Scope, SharedLimiter},
+    rule::{Counting, MAX_TIERS, Place, Scope, SharedLimiter, Tiers},
 };
 
 /// A cost that never fits would refuse every request.
@@ -73,13 +76,64 @@ pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigEr
     match &rule.counting {
         Counting::Own(algorithm) => {
             // A backend of one's own may count more than the one here; this much holds for all.
-            for factor in rule.scope.key.as_ref().map_or_else(|| vec![1], KeyBy::factors) {
-                algorithm.relaxed(factor)?.checked()?;
+            let factors = factors(rule.scope.key.as_ref());
+            for factor in &factors {
+                algorithm.relaxed(*factor)?.checked()?;
             }
-            Ok(())
+            check_tiers(&rule.tiers, algorithm, &rule.cost, &factors)
         }
         Counting::Shared(limiter) => check_shared(rule, limiter, defaults),
     }
+}
+
+/// What is wrong with the tiers of a rule with state of its own, whose key has these distinct factors.
+fn check_tiers(
+    tiers: &Tiers,
+    algorithm: &Algorithm,
+    cost: &Cost,
+    factors: &[u64],
+) -> Result<(), ConfigError> {
+    match (tiers.named.is_empty(), &tiers.pick) {
+        (true, None) => return Ok(()),
+        (true, Some(_)) => {
+            let reason = "there is no tier to pick; add .tier(name, quota)";
+            return Err(ConfigError::new("tier", "not set", reason));
+        }
+        (false, None) => {
+            let reason = format!("nothing picks {}; add .tiers(|head| ..)", tiers.names());
+            return Err(ConfigError::new("tiers", "not set", reason));
+        }
+        (false, Some(_)) => {}
+    }
+    let count = tiers.named.len();
+    if count > MAX_TIERS {
+        return Err(ConfigError::new("tier", count, "there must be at most 16 in one rule"));
+    }
+    let quotas = (count + 1) * factors.len();
+    if quotas > MAX_QUOTAS {
+        let factors = factors.len();
+        let reason = format!(
+            "with the rule's own quota, for each of the {factors} factors that relaxed(..) gives its key, \
+             that makes {quotas} quotas; at most {MAX_QUOTAS}"
+        );
+        return Err(ConfigError::new("tier", count, reason));
+    }
+    for (index, (name, quota)) in tiers.named.iter().enumerate() {
+        check_name(name)
+            .map_err(|error| ConfigError::new("tier", error.value(), error.reason().to_owned()))?;
+        if tiers.named[..index].iter().any(|(earlier, _)| earlier == name) {
+            let reason = "two tiers of the rule have this name; rename one";
+            return Err(ConfigError::new("tier", format!("{name:?}"), reason));
+        }
+        let algorithm = algorithm.with_quota(*quota);
+        // A backend of one's own may count more than the one here; this much holds for all.
+        let quotas = factors.iter().map(|factor| algorithm.relaxed(*factor)?.checked());
+        quotas
+            .collect::<Result<Vec<_>, _>>()
+            .and_then(|_| check_cost(cost, &algorithm))
+            .map_err(|error| error.of_tier(name))?;
+    }
+    Ok(())
 }
 
 fn check_policy(policy: Option<&RejectionPolicy>) -> Result<(), ConfigError> {
@@ -135,6 +189,11 @@ fn check_shared(
     }
     let reason = "a limit that is shared is one for all keys; relax a rule of its own instead";
     check_unrelaxed(rule.scope.key.as_ref(), reason)?;
+    if !rule.tiers.is_empty() {
+        let reason =
+            "a limit that is shared is one for all; give tiers to a rule of its own instead";
+        return Err(ConfigError::new("tiers", rule.tiers.describe(), reason));
+    }
     if !matches!(rule.place, Place::Default) {
         return Err(ConfigError::new(
             "backend",

@@ -7,6 +7,9 @@ use crate::{limiter::hash_of, request::key::KeySink};
 /// The alternative of a missing key where such requests count together; above all there are.
 pub(crate) const MISSING: u8 = u8::MAX;
 
+/// The last byte of a key's encoding where a tier is part of it; above all alternatives too.
+const TIER: u8 = MISSING - 1;
+
 /// The hash of a missing key where such requests count together: a key that no alternative has, of no
 /// parts, and with a number above all alternatives.
 pub(super) fn shared_hash(hasher: &RandomState) -> u64 {
@@ -64,6 +67,15 @@ impl Encoded {
 
     pub(super) fn finish(&mut self, alternative: u8) {
         self.0.push(alternative);
+    }
+
+    /// Adds the tier, after the alternative: its name, the length of that, and a mark that no alternative is.
+    /// Read from the end it is as unambiguous as what came before; where there is no tier nothing is added.
+    pub(crate) fn tier(&mut self, name: &str) {
+        self.0.extend_from_slice(name.as_bytes());
+        // At most 64.
+        self.0.push(name.len() as u8);
+        self.0.push(TIER);
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {

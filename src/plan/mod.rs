@@ -1,13 +1,14 @@
 //! [`Plan`]: a layer's limits, checked and compiled, as they are met by requests.
 //!
 //! What is where: `check` says what is wrong; `scoped` compiles what rules and in-flight limits have alike,
-//! `rule` and `slots` the rest of each; `keys` hashes and encodes.
+//! `rule` and `slots` the rest of each, `tiers` a rule's; `keys` hashes and encodes.
 
 mod check;
 mod keys;
 mod rule;
 mod scoped;
 mod slots;
+mod tiers;
 
 use std::{collections::HashSet, sync::Arc};
 

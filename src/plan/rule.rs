@@ -6,9 +6,11 @@ use super::{
     Defaults, Encoded, MISSING,
     check::check_cost,
     scoped::{Hashed, Refuser, Scoped, Whose},
+    tiers::{self, PlannedTiers, all_factors, factors},
 };
 use crate::{
     Algorithm, ConfigError, Decision, Quota, Rule,
+    algorithm::Epoch,
     backend::{
         Backend, LimiterId, LimiterSpec,
         local::{Counter, Seat},
@@ -16,8 +18,9 @@ use crate::{
     clock::Nanos,
     event::Reason,
     limiter::DEFAULT_MAX_KEYS,
-    request::{cost::Cost, head::Head, key::KeyBy},
+    request::{cost::Cost, head::Head},
     rule::{Counting, Place, SharedLimiter},
+    sync::{Mutex, lock},
     waiting::{Elsewhere, Limit},
 };
 
@@ -26,8 +29,9 @@ pub(crate) struct Planned {
     pub(crate) by: Refuser,
     pub(crate) scope: Scoped,
     cost: Cost,
-    /// The quota of each alternative of the key.
+    /// The quota of each alternative of the key; a tier's are further on, in the same order.
     quotas: Box<[u8]>,
+    pub(crate) tiers: Option<Box<PlannedTiers>>,
     pub(crate) count: Count,
 }
 
@@ -38,21 +42,35 @@ pub(crate) enum Count {
 }
 
 /// A rule on a backend that is not this process's own.
-#[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) backend: Arc<dyn Backend>,
     /// What [`Backend::identity`] says.
     pub(crate) identity: usize,
     pub(crate) id: LimiterId,
-    spec: LimiterSpec,
+    /// What the backend was told last.
+    spec: Mutex<Arc<LimiterSpec>>,
+    /// Serialises changes of it. A request that reads the spec does not wait for the backend's `register`.
+    changes: Mutex<()>,
     /// Who waits for it in this process.
     pub(crate) waiting: Arc<Elsewhere>,
 }
 
 impl Remote {
+    fn spec(&self) -> Arc<LimiterSpec> {
+        Arc::clone(&lock(&self.spec))
+    }
+
+    fn set_limit(&self, tier: usize, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+        let _serial = lock(&self.changes);
+        let renewed = self.spec().renewed(tier, quota, now, Some(self.id))?;
+        self.backend.register(&renewed)?;
+        *lock(&self.spec) = Arc::new(renewed);
+        Ok(())
+    }
+
     /// What a newcomer gets who is not asked for, since others wait to ask before him.
     pub(crate) fn denied(&self, quota: usize, wait: Nanos) -> Decision {
-        let limit = self.spec.quotas.get(quota).map_or(0, Quota::max_burst);
+        let limit = self.spec().quotas.get(quota).map_or(0, Quota::max_burst);
         let wait = wait.max(Nanos::new(1)).into();
         Decision::denied(limit, 0, wait, wait)
     }
@@ -64,11 +82,21 @@ impl Planned {
         self.cost.of(head)
     }
 
-    /// Whose permits the request spends.
+    /// Whose permits the request spends. `unknown` is called where it names a tier that the rule does not have.
     #[inline]
-    pub(crate) fn whose(&self, head: &Head<'_>) -> Whose<Seat> {
+    pub(crate) fn whose(
+        &self,
+        head: &Head<'_>,
+        unknown: impl FnOnce(&PlannedTiers),
+    ) -> Whose<Seat> {
         match self.scope.whose(head) {
-            Whose::Of(hashed) => Whose::Of(self.seat(hashed)),
+            Whose::Of(hashed) => {
+                let mut seat = self.seat(hashed);
+                if let Some(tiers) = &self.tiers {
+                    seat.quota = tiers.quota(head, seat.quota, unknown);
+                }
+                Whose::Of(seat)
+            }
             Whose::Nobodys => Whose::Nobodys,
             Whose::Refused(status) => Whose::Refused(status),
         }
@@ -80,20 +108,32 @@ impl Planned {
         Seat { quota: quota.into(), hash }
     }
 
-    /// The seat of a key that is named, not extracted.
+    /// The seat of a key that is named, not extracted; of a tier by its number, or of none for 0.
     pub(crate) fn seat_of<'p>(
         &self,
+        tier: usize,
         alternative: u8,
         parts: impl IntoIterator<Item = &'p [u8]>,
     ) -> Seat {
-        if self.scope.key.is_none() {
-            return Seat { quota: 0, hash: 0 };
+        let mut seat = match self.scope.key {
+            None => Seat { quota: 0, hash: 0 },
+            Some(_) => {
+                self.seat(Hashed { hash: self.scope.hash_of(alternative, parts), alternative })
+            }
+        };
+        if let Some(tiers) = &self.tiers {
+            seat.quota = tiers.quota_of(tier, seat.quota);
         }
-        self.seat(Hashed { hash: self.scope.hash_of(alternative, parts), alternative })
+        seat
     }
 
-    /// The key's bytes for another backend: each part after its length, then the alternative.
-    pub(crate) fn key_bytes(&self, head: &Head<'_>) -> Encoded {
+    /// Whether it counts more than one thing: keys, or tiers.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.scope.key.is_some() || self.tiers.is_some()
+    }
+
+    /// The key's bytes for another backend: each part after its length, then the alternative, then the tier.
+    pub(crate) fn key_bytes(&self, head: &Head<'_>, seat: Seat) -> Encoded {
         let mut encoded = Encoded::default();
         if let Some(key) = &self.scope.key {
             match key.feed(head, &mut encoded) {
@@ -101,14 +141,37 @@ impl Planned {
                 None => encoded.finish(MISSING),
             }
         }
+        self.add_tier(&mut encoded, seat);
         encoded
     }
 
-    /// The algorithm. Where it counts elsewhere, its quota is the one that the rule was built with.
+    /// The same for a key that is named, not extracted.
+    pub(crate) fn key_bytes_of<'p>(
+        &self,
+        seat: Seat,
+        alternative: u8,
+        parts: impl IntoIterator<Item = &'p [u8]>,
+    ) -> Encoded {
+        let mut encoded = match self.scope.key {
+            None => Encoded::default(),
+            Some(_) => Encoded::named(alternative, parts),
+        };
+        self.add_tier(&mut encoded, seat);
+        encoded
+    }
+
+    fn add_tier(&self, encoded: &mut Encoded, seat: Seat) {
+        let tiers = self.tiers.as_deref();
+        if let Some(tier) = tiers.and_then(|tiers| tiers.name_of(seat.quota)) {
+            encoded.tier(tier);
+        }
+    }
+
+    /// The algorithm, with the quota in force.
     fn algorithm(&self) -> Algorithm {
         match &self.count {
             Count::Local(limit) => limit.counter.algorithm(),
-            Count::Remote(remote) => remote.spec.algorithm,
+            Count::Remote(remote) => remote.spec().algorithm,
         }
     }
 
@@ -119,31 +182,35 @@ impl Planned {
 
     /// Puts another quota in force.
     pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
-        check_cost(&self.cost, &self.algorithm().with_quota(quota))
-            .map_err(|error| error.of_rule(&self.by.name))?;
+        self.set_limit_of(0, quota, now).map_err(|error| error.of_rule(&self.by.name))
+    }
+
+    /// Puts another quota of a tier in force; `None` where there is no such tier.
+    pub(crate) fn set_tier_limit(
+        &self,
+        tier: &str,
+        quota: Quota,
+        now: Nanos,
+    ) -> Option<Result<(), ConfigError>> {
+        let number = self.tiers.as_ref()?.number(tier)?;
+        let set = self.set_limit_of(number, quota, now);
+        Some(set.map_err(|error| error.of_tier(tier).of_rule(&self.by.name)))
+    }
+
+    fn set_limit_of(&self, tier: usize, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+        check_cost(&self.cost, &self.algorithm().with_quota(quota))?;
         match &self.count {
-            Count::Local(limit) => limit.set_limit(quota, now),
-            Count::Remote(remote) => remote
-                .spec
-                .renewed(quota, now, Some(remote.id))
-                .and_then(|spec| remote.backend.register(&spec).map(|_| ())),
+            Count::Local(limit) => limit.set_limit(tier, quota, now),
+            Count::Remote(remote) => remote.set_limit(tier, quota, now),
         }
-        .map_err(|error| error.of_rule(&self.by.name))
     }
 
     pub(super) fn compile(rule: Rule, defaults: &Defaults<'_>) -> Result<Self, ConfigError> {
-        let all_factors = rule.scope.key.as_ref().map_or_else(|| vec![1], KeyBy::factors);
-        let mut factors: Vec<u64> = Vec::new();
-        let quotas = all_factors
-            .iter()
-            .map(|factor| {
-                let known = factors.iter().position(|known| known == factor);
-                known.unwrap_or_else(|| {
-                    factors.push(*factor);
-                    factors.len() - 1
-                }) as u8 // At most sixteen alternatives.
-            })
-            .collect();
+        let factors = factors(rule.scope.key.as_ref());
+        let quota = |factor| factors.iter().position(|known| *known == factor).unwrap_or(0);
+        // At most sixteen alternatives.
+        let quotas = all_factors(rule.scope.key.as_ref()).map(|factor| quota(factor) as u8);
+        let (quotas, tiers) = (quotas.collect(), PlannedTiers::compile(&rule.tiers, factors.len()));
         let (count, hasher) = match &rule.counting {
             Counting::Shared(SharedLimiter::Unkeyed(limiter)) => {
                 (Count::Local(Arc::clone(&limiter.shared.limit)), defaults.hasher.clone())
@@ -159,7 +226,8 @@ impl Planned {
                         id: backend.register(&spec)?,
                         identity: backend.identity(),
                         backend: Arc::clone(backend),
-                        spec,
+                        spec: Mutex::new(Arc::new(spec)),
+                        changes: Mutex::new(()),
                         waiting: Arc::default(),
                     })),
                 };
@@ -173,6 +241,7 @@ impl Planned {
             scope: Scoped::new(scope, hasher),
             cost,
             quotas,
+            tiers: tiers.map(Box::new),
             count,
         })
     }
@@ -198,16 +267,22 @@ fn spec(
     factors: &[u64],
     defaults: &Defaults<'_>,
 ) -> Result<LimiterSpec, ConfigError> {
-    let quotas = factors.iter().map(|factor| algorithm.relaxed(*factor));
+    let own = factors.iter().map(|factor| algorithm.relaxed(*factor));
+    let mut quotas = own.collect::<Result<Vec<_>, _>>()?;
+    let elsewhere = rule.elsewhere(defaults).is_some();
+    let (now, utc_at_zero) = (defaults.time.now(), defaults.time.utc_at_zero());
+    let here = (!elsewhere).then_some(Epoch { built: now, utc_at_zero });
+    quotas.extend(tiers::quotas(&rule.tiers, &algorithm, factors, here)?);
     Ok(LimiterSpec {
         name: Arc::clone(&rule.name),
         algorithm,
-        quotas: quotas.collect::<Result<_, _>>()?,
+        quotas,
         factors: factors.to_vec(),
-        keyed: rule.scope.key.is_some(),
+        // Elsewhere the tier is told by the key's bytes; here each has a state of its own.
+        keyed: rule.scope.key.is_some() || elsewhere && !rule.tiers.is_empty(),
         max_keys: rule.max_keys.unwrap_or(DEFAULT_MAX_KEYS),
-        utc_at_zero: defaults.time.utc_at_zero(),
-        now: defaults.time.now(),
+        utc_at_zero,
+        now,
         replaces: None,
     })
 }

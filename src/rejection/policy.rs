@@ -103,7 +103,7 @@ impl RejectionPolicy {
     /// is bounded by nothing but its callers.
     ///
     /// First come, first served, for each limit and key; nobody overtakes, newcomers least of all. Of a
-    /// limit with keys, one key may hold half of the places, and always one, so that nobody fills the queue alone. What
+    /// limit with keys or tiers, one of them may hold half of the places, and always one, so that nobody fills the queue alone. What
     /// waits has spent nothing. For a rate the wait is known beforehand, with all who are ahead counted: if it is
     /// above `longest_wait` the request is refused at once and told that number. For what is in flight nobody
     /// can know it; depth and longest wait bound it.

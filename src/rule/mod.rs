@@ -3,13 +3,17 @@
 
 mod in_flight;
 mod scope;
+mod tiers;
 
 use std::{any::Any, fmt, sync::Arc};
 
 use http::StatusCode;
 
 pub use self::in_flight::InFlight;
-pub(crate) use self::scope::Scope;
+pub(crate) use self::{
+    scope::Scope,
+    tiers::{MAX_TIERS, Pick, Tiers},
+};
 use crate::{
     Algorithm, KeyedLimiter, Limiter, RejectionPolicy,
     backend::{Backend, Local},
@@ -29,6 +33,7 @@ use crate::{
 /// | [`key`](Self::key) | none: all its requests count together |
 /// | [`missing`](Self::missing) | none: a key that can be missing needs it |
 /// | [`when`](Self::when), [`matching`](Self::matching) | every request |
+/// | [`tier`](Self::tier), [`tiers`](Self::tiers) | none: one quota for everybody |
 /// | [`cost`](Self::cost), [`cost_fn`](Self::cost_fn) | 1 |
 /// | [`status`](Self::status) | 429 |
 /// | [`rejection`](Self::rejection), [`backend`](Self::backend) | the layer's |
@@ -54,6 +59,7 @@ pub struct Rule {
     pub(crate) name: Arc<str>,
     pub(crate) counting: Counting,
     pub(crate) scope: Scope,
+    pub(crate) tiers: Tiers,
     pub(crate) cost: Cost,
     pub(crate) status: StatusCode,
     pub(crate) policy: Option<RejectionPolicy>,
@@ -193,6 +199,7 @@ impl Rule {
             name,
             counting,
             scope: Scope::default(),
+            tiers: Tiers::default(),
             cost: Cost::from(1),
             status: StatusCode::TOO_MANY_REQUESTS,
             policy: None,
@@ -261,7 +268,7 @@ impl Rule {
     }
 
     /// Sets how many keys are kept at most, at 32 bytes each for every quota the key may have (see
-    /// `relaxed`). Default: 131,072. When all are live, newcomers share overflow buckets and SL-KEYS says so.
+    /// `relaxed` and [`tier`](Self::tier)). Default: 131,072. When all are live, newcomers share overflow buckets and SL-KEYS says so.
     pub fn max_keys(mut self, keys: u64) -> Self {
         self.max_keys = Some(keys);
         self
@@ -289,6 +296,7 @@ impl fmt::Debug for Rule {
             .field("name", &self.name)
             .field("key", &self.scope.key)
             .field("missing", &self.scope.missing)
+            .field("tiers", &self.tiers)
             .finish_non_exhaustive()
     }
 }

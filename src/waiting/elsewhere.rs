@@ -12,6 +12,7 @@ use ahash::RandomState;
 
 use super::{Depth, Ended, Timer, give_up_room, renew, wake};
 use crate::{
+    backend::local::Seat,
     clock::Nanos,
     sync::{AtomicU64, Mutex, Ordering, lock},
 };
@@ -22,7 +23,8 @@ use crate::{
 pub(crate) struct Elsewhere {
     /// How many wait, over all keys. Changed under the lock only.
     waiting: AtomicU64,
-    keys: Mutex<HashMap<u64, Line, RandomState>>,
+    /// By quota and hash.
+    keys: Mutex<HashMap<(usize, u64), Line, RandomState>>,
 }
 
 /// Who waits for one key.
@@ -49,7 +51,7 @@ impl Line {
 /// A place among those who wait. Dropped, it leaves.
 pub(crate) struct Sleeping {
     of: Arc<Elsewhere>,
-    key: u64,
+    key: (usize, u64),
     /// The place in the line of those who ask; none for one who waits for a departure.
     place: Option<u64>,
 }
@@ -63,17 +65,21 @@ impl Elsewhere {
 
     /// When the first asks of those in line for this key; `None` where nobody is.
     #[inline]
-    pub(crate) fn first(&self, key: u64) -> Option<Nanos> {
+    pub(crate) fn first(&self, seat: Seat) -> Option<Nanos> {
         // Relaxed: who joins at this very moment counts as coming later.
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        lock(&self.keys).get(&key)?.asking.first_key_value().map(|(_, (due, _))| *due)
+        lock(&self.keys)
+            .get(&(seat.quota, seat.hash))?
+            .asking
+            .first_key_value()
+            .map(|(_, (due, _))| *due)
     }
 
     /// A place in the line of those who ask, not before `due`.
-    pub(crate) fn join(self: &Arc<Self>, key: u64, due: Nanos, depth: Depth) -> Option<Sleeping> {
-        self.enter(key, depth, |line| {
+    pub(crate) fn join(self: &Arc<Self>, seat: Seat, due: Nanos, depth: Depth) -> Option<Sleeping> {
+        self.enter(seat, depth, |line| {
             let place = line.next;
             line.next += 1;
             line.asking.insert(place, (due, None));
@@ -82,8 +88,8 @@ impl Elsewhere {
     }
 
     /// A place to wait in for a departure.
-    pub(crate) fn depart(self: &Arc<Self>, key: u64, depth: Depth) -> Option<Sleeping> {
-        self.enter(key, depth, |line| {
+    pub(crate) fn depart(self: &Arc<Self>, seat: Seat, depth: Depth) -> Option<Sleeping> {
+        self.enter(seat, depth, |line| {
             line.departing += 1;
             None
         })
@@ -91,11 +97,11 @@ impl Elsewhere {
 
     fn enter(
         self: &Arc<Self>,
-        key: u64,
+        seat: Seat,
         depth: Depth,
         enter: impl FnOnce(&mut Line) -> Option<u64>,
     ) -> Option<Sleeping> {
-        let mut keys = lock(&self.keys);
+        let (mut keys, key) = (lock(&self.keys), (seat.quota, seat.hash));
         if !depth.take(&self.waiting, keys.get(&key).map_or(0, Line::len)) {
             return None;
         }

@@ -241,9 +241,15 @@ impl Limit {
         known
     }
 
-    /// Puts another quota in force; what is spent stays spent, and those who wait are told when they are due.
-    pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
-        self.counter.set_limit(quota, now)?;
+    /// Puts another quota of a tier in force, or of those in none for 0; what is spent stays spent, and those who
+    /// wait are told when they are due.
+    pub(crate) fn set_limit(
+        &self,
+        tier: usize,
+        quota: Quota,
+        now: Nanos,
+    ) -> Result<(), ConfigError> {
+        self.counter.set_limit(tier, quota, now)?;
         // As in `reset`: nobody who read the old quota is missed.
         for shard in self.shards() {
             let mut woken = Vec::new();

@@ -68,7 +68,7 @@ impl Rate {
     /// Puts another quota in force.
     pub fn set_limit(&self, algorithm: impl Into<Algorithm>) {
         let quota = algorithm.into().quota();
-        if let Err(error) = self.limit.set_limit(quota, self.clock.now()) {
+        if let Err(error) = self.limit.set_limit(0, quota, self.clock.now()) {
             unreachable!("models set quotas that can be: {error}");
         }
     }

@@ -10,3 +10,4 @@ mod quotas;
 mod rejections;
 mod rules;
 mod support;
+mod tiers;

@@ -191,3 +191,45 @@ async fn sl_leaky_whatever_keeps_the_bucket() {
         assert_eq!(*record.0.lock().unwrap(), of_rule(Fault::Leaky, "paced"));
     }
 }
+
+#[tokio::test]
+async fn sl_tier_where_a_tier_is_named_that_the_rule_does_not_have() {
+    let user = || {
+        wide("user")
+            .tier("pro", TokenBucket::per_second(1_000_000))
+            .tiers(|head| head.header_str("x-user-id"))
+    };
+    let send_as = async |watched: &Watched, tier: &str| {
+        send_many(&watched.inside(), 5, |_| by_user(tier)).await;
+    };
+    let wrong = Watched::of(user());
+    send_as(&wrong, "pro").await;
+    assert_eq!(wrong.raised(), [], "it is one of its tiers");
+    send_as(&wrong, "gold").await;
+    send_as(&wrong, "silver").await;
+    assert_eq!(wrong.raised(), of_rule(Fault::Tier, "user"));
+
+    // Once for each rule.
+    let other = wide("other").tier("gold", TokenBucket::per_second(1_000_000));
+    let other = other.tiers(|head| head.header_str("x-user-id"));
+    let two = Watched::new(builder().rule(user()).rule(other));
+    send_as(&two, "silver").await;
+    let both = [of_rule(Fault::Tier, "user"), of_rule(Fault::Tier, "other")].concat();
+    assert_eq!(two.raised(), both);
+
+    let silenced = Watched::silenced(user(), Fault::Tier);
+    send_as(&silenced, "gold").await;
+    assert_eq!(silenced.raised(), []);
+
+    // Who is in no tier is in none that is unknown; nor does a tier matter where a rule does not apply.
+    let right = Watched::of(user().when(|head| head.path() == "/b"));
+    send_many(&right.inside(), 5, |_| request("/b")).await;
+    send_as(&right, "gold").await;
+    assert_eq!(right.raised(), []);
+
+    // After the first thousand requests too, and where only the verdict is wanted.
+    let late = Watched::of(user());
+    send_many(&late.inside(), 1_100, |_| by_user("pro")).await;
+    send_as(&late, "gold").await;
+    assert_eq!(late.raised(), of_rule(Fault::Tier, "user"));
+}

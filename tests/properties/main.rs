@@ -21,6 +21,7 @@ mod spacing;
 mod subjects;
 mod texts;
 mod threads;
+mod tiers;
 mod undo;
 mod waiting;
 mod ways;

@@ -201,10 +201,15 @@ impl Counter {
         lock(&self.spec).algorithm
     }
 
-    /// Puts another quota in force; what is spent stays spent.
-    pub(crate) fn set_limit(&self, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
+    /// Puts another quota of a tier in force, or of those in none for 0; what is spent stays spent.
+    pub(crate) fn set_limit(
+        &self,
+        tier: usize,
+        quota: Quota,
+        now: Nanos,
+    ) -> Result<(), ConfigError> {
         let mut spec = lock(&self.spec);
-        let renewed = spec.renewed(quota, now, None)?;
+        let renewed = spec.renewed(tier, quota, now, None)?;
         self.replace(&mut spec, renewed, now)
     }
 
@@ -224,11 +229,17 @@ impl Counter {
             let value = format!("{:?}", renewed.algorithm);
             return Err(ConfigError::new("algorithm", value, "must stay what it was"));
         }
-        if renewed.algorithm == spec.algorithm && renewed.quotas == spec.quotas {
-            return Ok(());
+        if renewed.algorithm.ramp() != spec.algorithm.ramp() {
+            let value = format!("{:?}", renewed.algorithm.ramp());
+            return Err(ConfigError::new("warm_up", value, "must stay what it was"));
         }
         // All compile, or nothing changes.
-        for (ledger, compiled) in self.ledgers().zip(compile(&renewed)?) {
+        let quotas = spec.quotas.iter().zip(&renewed.quotas);
+        for ((ledger, compiled), (old, new)) in self.ledgers().zip(compile(&renewed)?).zip(quotas) {
+            // What stays as it is is left alone: to convert words may round.
+            if spec.algorithm.with_quota(*old) == renewed.algorithm.with_quota(*new) {
+                continue;
+            }
             match (&ledger.state, compiled) {
                 (State::Words(words), Compiled::Word(machine)) => words.renew(machine, now),
                 (State::Records(records), Compiled::Sliding(machine)) => {
