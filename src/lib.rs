@@ -247,7 +247,7 @@ pub mod models {
 
 #[doc(inline)]
 pub use crate::{
-    algorithm::{Algorithm, FixedWindow, LeakyBucket, StartLevel, TokenBucket},
+    algorithm::{Algorithm, Calendar, FixedWindow, LeakyBucket, StartLevel, TokenBucket},
     backend::Backend,
     clock::{ManualClock, TokioClock},
     event::Observer,

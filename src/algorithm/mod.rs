@@ -15,11 +15,12 @@
 //! | algorithm | admits | choose it for |
 //! | --- | --- | --- |
 //! | [`TokenBucket`] | at most `burst + rate x L` in any interval `L` | most limits: smooth, with room for bursts |
-//! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day" |
+//! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day", "10,000 per month" ([`Calendar`]) |
 //! | [`LeakyBucket`] | one per interval, never closer | an even pace: what is behind cannot take two at once |
 //!
 //! State is one word per key, so a check is one atomic step; a denied check only reads.
 
+mod calendar;
 pub(crate) mod fixed_window;
 pub(crate) mod leaky_bucket;
 pub(crate) mod token_bucket;
@@ -30,6 +31,7 @@ mod tests;
 use std::time::Duration;
 
 pub use self::{
+    calendar::Calendar,
     fixed_window::FixedWindow,
     leaky_bucket::LeakyBucket,
     token_bucket::{StartLevel, TokenBucket},
@@ -80,7 +82,7 @@ impl Algorithm {
     /// Its quota times `factor`; an overflow is an error, not a wrap.
     pub(crate) fn relaxed(&self, factor: u64) -> Result<Quota, ConfigError> {
         match self {
-            Self::FixedWindow(window) => window.quota().relaxed(factor),
+            Self::FixedWindow(window) => window.relaxed(factor),
             Self::LeakyBucket(bucket) => bucket.relaxed(factor),
             Self::TokenBucket(bucket) => bucket.quota().relaxed(factor),
         }
