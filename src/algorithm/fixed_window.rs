@@ -15,8 +15,8 @@
 //! **`retry_after`** is the end of the window.
 //!
 //! **Resolution.** Start and count share the word, and starts are counted from a base that moves on once
-//! in half a day or more. Windows that have ended by then are forgotten, even by a clock that goes back to
-//! them, and an undo across the move burns. What is left for the start is exact to the nanosecond up to a limit of some 16,000 in
+//! in half a day or more; windows that are numbered need none. Windows that have ended by then, or when the limit changes, are
+//! forgotten, even by a clock that goes back to them, and an undo across the move burns. What is left for the start is exact to the nanosecond up to a limit of some 16,000 in
 //! at most six hours; above that the start of a window that begins with a request is rounded down, to 64 ns
 //! for a limit of a million. A window is never longer than said. A limit that would make this coarser than
 //! 1/64 of the window is refused when the rule is built.

@@ -10,11 +10,19 @@ use tower_sluice::{
 };
 
 use crate::{
-    civil::{DAY, days_in, utc},
+    civil::{DAY, days_in},
     support_core::{HOUR, SECOND, keyed, limiter, ready, retry_secs, status},
 };
 
 const NANO: Duration = Duration::from_nanos(1);
+
+/// 00:00 UTC of a day since 1970, after 1970-01-01.
+fn utc(year: u64, month: u64, day: u64) -> Duration {
+    let before = (1970..year).flat_map(|year| (1..=12).map(move |month| (year, month)));
+    let months = before.chain((1..month).map(|month| (year, month)));
+    let days = months.map(|(year, month)| days_in(year, month)).sum::<u64>() + day - 1;
+    Duration::from_secs(days * 86_400)
+}
 
 /// One window in three uses, on a clock that is set by its UTC.
 struct Uses {

@@ -14,11 +14,3 @@ pub(crate) fn days_in(year: u64, month: u64) -> u64 {
         _ => 31,
     }
 }
-
-/// 00:00 UTC of a day since 1970, after 1970-01-01.
-pub(crate) fn utc(year: u64, month: u64, day: u64) -> Duration {
-    let before = (1970..year).flat_map(|year| (1..=12).map(move |month| (year, month)));
-    let months = before.chain((1..month).map(|month| (year, month)));
-    let days = months.map(|(year, month)| days_in(year, month)).sum::<u64>() + day - 1;
-    Duration::from_secs(days * 86_400)
-}
