@@ -18,7 +18,9 @@ use crate::subjects::{Keys, Subject, all, clock, keyed_limiter, limiter};
 
 fn config() -> Config {
     let persistence = FileFailurePersistence::Direct("tests/restart.proptest-regressions");
-    Config { cases: 10_000, failure_persistence: Some(Box::new(persistence)), ..Config::default() }
+    let scale = std::env::var("SLUICE_SCALE").ok().and_then(|scale| scale.parse().ok());
+    let cases = 10_000 * scale.unwrap_or(1).max(1);
+    Config { cases, failure_persistence: Some(Box::new(persistence)), ..Config::default() }
 }
 
 /// A quota that is counted without rounding, quarters of its burst in floating point as well.

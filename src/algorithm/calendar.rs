@@ -1,9 +1,9 @@
 //! [`Calendar`]: windows as people name them: days, weeks and months, in UTC.
 //!
-//! The arithmetic of months is Howard Hinnant's, "chrono-compatible low-level date algorithms": years that
-//! begin in March, so that the day a leap year adds is the last one, and months of whole numbers alone. It is
-//! the Gregorian calendar, before 1582 as after, which comes round every 400 years; leap seconds do not count, as nowhere in
-//! the time that systems tell.
+//! The arithmetic of months is Howard Hinnant's, "chrono-compatible low-level date algorithms", in whole
+//! numbers throughout: years begin in March, so that the day which a leap year adds is their last. It is the
+//! Gregorian calendar, which comes round every 400 years. Leap seconds do not count, as nowhere in the time
+//! that systems tell.
 
 use std::time::Duration;
 

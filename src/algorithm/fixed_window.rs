@@ -5,8 +5,8 @@
 //! one; or windows are *aligned*: they start at multiples of their length in UTC, for all keys; or they are
 //! the days, weeks or months of the [`Calendar`].
 //!
-//! **State.** One word: when the window started, and how many permits are spent in it. Aligned windows, and those of
-//! the calendar, are numbered: months since January 1970 by a civil-date algorithm in whole numbers.
+//! **State.** One word: when the window started, and how many permits are spent in it. Aligned windows and
+//! those of the calendar are numbered, months from January 1970 on.
 //!
 //! **Promise.** At most `limit` per window, hence up to `2 x limit` across an edge: the whole limit at
 //! the end of one window and again at the start of the next. Where that matters take a
@@ -15,9 +15,10 @@
 //! **`retry_after`** is the end of the window.
 //!
 //! **Resolution.** Start and count share the word, and starts are counted from a base that moves on once
-//! in half a day or more; windows that are numbered need none. Windows that have ended by then, or when the limit changes, are
-//! forgotten, even by a clock that goes back to them, and an undo across the move burns. What is left for the start is exact to the nanosecond up to a limit of some 16,000 in
-//! at most six hours; above that the start of a window that begins with a request is rounded down, to 64 ns
+//! in half a day or more; where windows are numbered it stays. Windows that have ended by then, or when the
+//! limit changes, are forgotten, even by a clock that goes back to them, and an undo across the move burns.
+//! What is left for the start is exact to the nanosecond up to a limit of some 16,000 in at most six hours, and
+//! where windows are numbered always; above that the start of a window that begins with a request is rounded down, to 64 ns
 //! for a limit of a million. A window is never longer than said. A limit that would make this coarser than
 //! 1/64 of the window is refused when the rule is built.
 //!

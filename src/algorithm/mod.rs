@@ -15,7 +15,7 @@
 //! | algorithm | admits | choose it for |
 //! | --- | --- | --- |
 //! | [`TokenBucket`] | at most `burst + rate x L` in any interval `L` | most limits: smooth, with room for bursts |
-//! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day", "10,000 per month" ([`Calendar`]) |
+//! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day", or per [`Calendar`] month |
 //! | [`LeakyBucket`] | one per interval, never closer | an even pace: what is behind cannot take two at once |
 //!
 //! State is one word per key, so a check is one atomic step; a denied check only reads.
@@ -68,8 +68,8 @@ impl Algorithm {
         }
     }
 
-    /// The same algorithm with another quota. A leaky bucket takes one whose burst is the default, or 1;
-    /// another burst is an error when it is built.
+    /// The same algorithm with another quota. A leaky bucket takes one whose burst is the default, or 1, a
+    /// window of the calendar one of its [period](Calendar::period); another is an error when it is built.
     #[must_use]
     pub fn with_quota(self, quota: Quota) -> Self {
         match self {
