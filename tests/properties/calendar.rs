@@ -112,7 +112,7 @@ proptest! {
             };
             clock.set(Nanos::new(now));
             if change == 0 {
-                let limit = 1 + u64::from(back) * quota.permits() / 3;
+                let limit = 1 + u64::from(back) * window.quota().permits() / 3;
                 let next = FixedWindow::calendar(limit, calendar).quota();
                 for subject in &subjects {
                     subject.set_limit(next);
