@@ -129,8 +129,8 @@ pub trait Clock: Send + Sync + 'static {
     /// Dropping the future ends the sleep and leaves nothing behind.
     fn sleep_until(&self, deadline: Nanos) -> BoxFuture<'static, ()>;
 
-    /// The wall clock's time (UTC, since 1970-01-01) at this clock's zero. Aligned windows use it and
-    /// nothing else, so that a stepped wall clock moves nothing.
+    /// The wall clock's time (UTC, since 1970-01-01) at this clock's zero. Aligned windows and those of
+    /// the calendar use it and nothing else, so that a stepped wall clock moves nothing.
     fn utc_at_zero(&self) -> Duration;
 
     /// Which clock this is: clocks that say the same read the same time, so that limits by either may stand in

@@ -250,8 +250,8 @@ pub mod models {
 #[doc(inline)]
 pub use crate::{
     algorithm::{
-        Algorithm, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, StartLevel, TokenBucket,
-        WarmUp,
+        Algorithm, Calendar, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, StartLevel,
+        TokenBucket, WarmUp,
     },
     backend::Backend,
     clock::{ManualClock, TokioClock},

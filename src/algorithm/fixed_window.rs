@@ -2,9 +2,11 @@
 //!
 //! **Definition.** Windows of one length follow each other; in each, at most `limit` permits are spent.
 //! A key's window starts at its first request and ends `window` later, the next request starts the next
-//! one; or windows are *aligned*: they start at multiples of their length in UTC, for all keys.
+//! one; or windows are *aligned*: they start at multiples of their length in UTC, for all keys; or they are
+//! the days, weeks or months of the [`Calendar`].
 //!
-//! **State.** One word: when the window started, and how many permits are spent in it.
+//! **State.** One word: when the window started, and how many permits are spent in it. Aligned windows and
+//! those of the calendar are numbered, months from January 1970 on.
 //!
 //! **Promise.** At most `limit` per window, hence up to `2 x limit` across an edge: the whole limit at
 //! the end of one window and again at the start of the next. Where that matters take a
@@ -13,9 +15,10 @@
 //! **`retry_after`** is the end of the window.
 //!
 //! **Resolution.** Start and count share the word, and starts are counted from a base that moves on once
-//! in half a day or more. Windows that have ended by then are forgotten, even by a clock that goes back to
-//! them, and an undo across the move burns. What is left for the start is exact to the nanosecond up to a limit of some 16,000 in
-//! at most six hours; above that the start of a window that begins with a request is rounded down, to 64 ns
+//! in half a day or more; where windows are numbered it stays. Windows that have ended by then, or when the
+//! limit changes, are forgotten, even by a clock that goes back to them, and an undo across the move burns.
+//! What is left for the start is exact to the nanosecond up to a limit of some 16,000 in at most six hours, and
+//! where windows are numbered always; above that the start of a window that begins with a request is rounded down, to 64 ns
 //! for a limit of a million. A window is never longer than said. A limit that would make this coarser than
 //! 1/64 of the window is refused when the rule is built.
 //!
@@ -23,31 +26,44 @@
 
 use std::time::Duration;
 
-use super::{Epoch, MACHINE_WORDS, STATE_BITS, Step, WarmUp, check_no_burst, wait_until};
+use super::{
+    Epoch, MACHINE_WORDS, STATE_BITS, Step, WarmUp,
+    calendar::{self, Calendar},
+    check_no_burst, wait_until,
+};
 use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level};
 
 /// A fixed window: at most `limit` permits in each.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sluice::FixedWindow;
+/// use tower_sluice::{Calendar, FixedWindow};
 ///
 /// let per_user = FixedWindow::new(1_000, Duration::from_secs(3_600));
 /// let per_day = FixedWindow::per_day(10_000).aligned();
-/// # let _ = (per_user, per_day);
+/// let per_month = FixedWindow::calendar(100_000, Calendar::Month);
+/// # let _ = (per_user, per_day, per_month);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct FixedWindow {
     quota: Quota,
-    aligned: bool,
+    edges: Edges,
     warm_up: Option<WarmUp>,
+}
+
+/// Where windows start and end, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Edges {
+    FirstRequest,
+    Aligned,
+    Calendar(Calendar),
 }
 
 impl FixedWindow {
     /// `limit` permits per `window`, which starts at a key's first request.
     pub const fn new(limit: u64, window: Duration) -> Self {
-        Self { quota: Quota::new(limit, window), aligned: false, warm_up: None }
+        Self { quota: Quota::new(limit, window), edges: Edges::FirstRequest, warm_up: None }
     }
 
     /// `limit` permits per second.
@@ -70,11 +86,58 @@ impl FixedWindow {
         Self::new(limit, Duration::from_secs(86_400))
     }
 
+    /// `limit` permits per day, week or month of the calendar, in UTC.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sluice::{Calendar, FixedWindow, ManualClock};
+    ///
+    /// let day = Duration::from_secs(86_400);
+    /// // 2024-01-31, 18:00 UTC.
+    /// let clock = ManualClock::with_utc(day * 19_753 + day * 3 / 4);
+    /// let plan = FixedWindow::calendar(10_000, Calendar::Month);
+    /// let plan = plan.keyed_limiter().clock(clock.clone()).build()?;
+    /// assert!(plan.try_acquire_many("customer", 10_000).is_allowed());
+    /// assert_eq!(plan.try_acquire("customer").retry_after(), Some(day / 4));
+    ///
+    /// // It is the first of February, and a leap year: the next is 29 days away.
+    /// clock.advance(day / 4);
+    /// assert!(plan.try_acquire_many("customer", 10_000).is_allowed());
+    /// assert_eq!(plan.try_acquire("customer").retry_after(), Some(day * 29));
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    ///
+    /// At worst `2 x limit` passes within an instant: the whole limit just before the edge and again just after it.
+    /// And all keys start anew at the same instant, where clients that wait come back together.
+    ///
+    /// The [`period`](Quota::period) of its quota is [`Calendar::period`], which for a month is the longest one's,
+    /// 31 days. A window of the calendar stays one: a quota with another period, put in force while it
+    /// counts, is an error that names the field `period`.
+    ///
+    /// ```
+    /// # use tower_sluice::{Calendar, FixedWindow, Quota};
+    /// let plan = FixedWindow::calendar(10_000, Calendar::Month).limiter().build()?;
+    /// plan.set_limit(FixedWindow::calendar(20_000, Calendar::Month).quota())?;
+    /// assert_eq!(plan.set_limit(Quota::per_day(20_000)).unwrap_err().field(), "period");
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    ///
+    /// Zones other than UTC, and with them daylight saving, are not offered. A window reads two numbers, the
+    /// clock's time and the UTC of its zero, so that it needs no table of zones, which is out of date within months,
+    /// every process of a fleet agrees on it, and a wall clock that is set moves no edge.
+    pub const fn calendar(limit: u64, calendar: Calendar) -> Self {
+        Self { edges: Edges::Calendar(calendar), ..Self::new(limit, calendar.period()) }
+    }
+
     /// Starts windows at multiples of their length in UTC instead of at a key's first request.
     ///
-    /// All keys then start anew at the same instant, and clients that wait come back together.
+    /// All keys then start anew at the same instant, and clients that wait come back together. It changes
+    /// nothing where windows are those of the [calendar](Self::calendar).
     pub const fn aligned(self) -> Self {
-        Self { aligned: true, ..self }
+        match self.edges {
+            Edges::FirstRequest | Edges::Aligned => Self { edges: Edges::Aligned, ..self },
+            Edges::Calendar(_) => self,
+        }
     }
 
     /// Lets the limit grow to its own after a start. Default: it is whole at once.
@@ -82,7 +145,8 @@ impl FixedWindow {
         Self { warm_up: Some(warm_up), ..self }
     }
 
-    /// Limit and window as a quota; its burst is the limit.
+    /// Limit and window as a quota; its burst is the limit. Its period is the window's length, and the
+    /// longest one's where the calendar's [months](Calendar::Month) differ.
     #[must_use]
     pub const fn quota(&self) -> Quota {
         self.quota
@@ -96,19 +160,46 @@ impl FixedWindow {
         Self { quota, ..self }
     }
 
+    /// The limit times `factor`.
+    pub(crate) fn relaxed(&self, factor: u64) -> Result<Quota, ConfigError> {
+        self.check_period()?;
+        self.quota.relaxed(factor)
+    }
+
+    fn check_period(&self) -> Result<(), ConfigError> {
+        match self.edges {
+            Edges::Calendar(calendar) if self.quota.period() != calendar.period() => {
+                let reason = format!("must be {:?}, as the calendar has it", calendar.period());
+                Err(ConfigError::new("period", format!("{:?}", self.quota.period()), reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
         let (limit, window, _) = check_no_burst(self.quota)?;
-        if !self.aligned && window.checked_mul(4).is_none() {
-            let period = format!("{:?}", self.quota.period());
-            return Err(ConfigError::new("period", period, "must be at most 146 years"));
-        }
-        let base = if self.aligned {
-            (epoch.utc_at_zero.as_nanos() % u128::from(window)) as u64
-        } else {
-            epoch.built.get()
+        self.check_period()?;
+        let (starts, base) = match self.edges {
+            Edges::FirstRequest => {
+                if window.checked_mul(4).is_none() {
+                    let period = format!("{:?}", self.quota.period());
+                    return Err(ConfigError::new("period", period, "must be at most 146 years"));
+                }
+                (Starts::Grains, epoch.built.get())
+            }
+            Edges::Aligned => {
+                let within = epoch.utc_at_zero.as_nanos() % u128::from(window);
+                (Starts::Windows, within as u64)
+            }
+            Edges::Calendar(calendar) => {
+                let starts = match calendar {
+                    Calendar::Day | Calendar::IsoWeek => Starts::Windows,
+                    Calendar::Month => Starts::Months,
+                };
+                (starts, calendar.phase(epoch.utc_at_zero))
+            }
         };
-        let aligned = self.aligned;
-        let machine = Machine { aligned, limit, window, count_bits: 0, grain: 0, base };
+        let machine = Machine { starts, limit, window, count_bits: 0, grain: 0, base };
         machine.counting(bits(limit)).ok_or_else(|| {
             let reason = "is too many for a fixed window this short; use a token bucket";
             ConfigError::new("permits", limit, reason)
@@ -130,17 +221,27 @@ fn bits(n: u64) -> u32 {
 /// A day in nanoseconds.
 const DAY: u64 = 86_400_000_000_000;
 
-/// A window compiled: state is `start << count_bits | count`, where start counts whole windows if
-/// aligned, and grains of `2^grain` ns since the base if not.
+/// A window compiled: state is `start << count_bits | count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
-    aligned: bool,
+    starts: Starts,
     pub(super) limit: u64,
     window: u64,
     count_bits: u32,
     grain: u32,
-    /// Aligned: how far the clock's zero lies within a window. Else: what instant is start zero.
+    /// What instant is start zero; where windows are numbered, how far the clock's zero lies after it.
     base: u64,
+}
+
+/// What the start of a window counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Starts {
+    /// `2^grain` ns.
+    Grains,
+    /// Windows of one length.
+    Windows,
+    /// Months since January 1970.
+    Months,
 }
 
 /// A state taken apart, at some instant: an ended window has become the present one, with no count.
@@ -153,10 +254,16 @@ impl Machine {
     /// The same window with counts of so many bits, if what they leave is enough for its starts.
     fn counting(self, count_bits: u32) -> Option<Self> {
         let start_bits = STATE_BITS.checked_sub(count_bits)?;
-        if self.aligned {
-            // Windows are numbered from UTC zero; the clock's 64 bits of nanoseconds must fit.
-            let fits = bits(u64::MAX / self.window) < start_bits;
-            return fits.then_some(Self { count_bits, ..self });
+        // Where windows are numbered, the clock's 64 bits of nanoseconds must fit.
+        let most = match self.starts {
+            Starts::Grains => None,
+            Starts::Windows => Some(u64::MAX / self.window),
+            Starts::Months => {
+                Some(calendar::month_at(u128::from(u64::MAX) + u128::from(self.base)))
+            }
+        };
+        if let Some(most) = most {
+            return (bits(most) < start_bits).then_some(Self { count_bits, ..self });
         }
         // The base may stay for a day, and for four windows.
         let span = self.window.saturating_mul(4).max(DAY);
@@ -167,14 +274,21 @@ impl Machine {
 
     #[inline]
     fn start_at(&self, now: Nanos) -> u64 {
-        if self.aligned {
-            ((u128::from(now.get()) + u128::from(self.base)) / u128::from(self.window)) as u64
-        } else {
-            now.get().saturating_sub(self.base) >> self.grain
+        let since_start_zero = || u128::from(now.get()) + u128::from(self.base);
+        match self.starts {
+            Starts::Grains => now.get().saturating_sub(self.base) >> self.grain,
+            Starts::Windows => (since_start_zero() / u128::from(self.window)) as u64,
+            Starts::Months => calendar::month_at(since_start_zero()),
         }
     }
 
-    /// The instant at which a window that is not aligned began.
+    /// Whether windows are numbered, and none begins with a request.
+    #[inline]
+    fn is_numbered(&self) -> bool {
+        self.starts != Starts::Grains
+    }
+
+    /// The instant at which a window that is not numbered began.
     fn began(&self, start: u64) -> Nanos {
         Nanos::new(self.base.saturating_add(start << self.grain))
     }
@@ -182,16 +296,17 @@ impl Machine {
     /// The first nanosecond after the window that starts at `start`.
     #[inline]
     fn end_of(&self, start: u64) -> u128 {
-        if self.aligned {
-            ((u128::from(start) + 1) * u128::from(self.window)).saturating_sub(self.base.into())
-        } else {
-            u128::from(self.began(start).get()) + u128::from(self.window)
-        }
+        let after = match self.starts {
+            Starts::Grains => return u128::from(self.began(start).get()) + u128::from(self.window),
+            Starts::Windows => (u128::from(start) + 1) * u128::from(self.window),
+            Starts::Months => calendar::start_of(start + 1),
+        };
+        after.saturating_sub(self.base.into())
     }
 
     /// When the next base is wanted: while a window that starts then still ends within the word.
     pub(super) fn expires(&self) -> Nanos {
-        if self.aligned {
+        if self.is_numbered() {
             return Nanos::new(u64::MAX);
         }
         let starts = 1_u64 << (STATE_BITS - self.count_bits);
@@ -200,7 +315,7 @@ impl Machine {
 
     /// The same window with its base before any that is still under way at `now`.
     pub(super) fn rebased(self, now: Nanos) -> Self {
-        if self.aligned {
+        if self.is_numbered() {
             return self;
         }
         // No window is under way any more that an earlier, greater limit counted in.
@@ -256,7 +371,7 @@ impl Machine {
     /// window.
     #[inline]
     fn left_of(&self, window: &Window, now: Nanos) -> Nanos {
-        let present = if self.aligned { now } else { now.max(self.began(window.start)) };
+        let present = if self.is_numbered() { now } else { now.max(self.began(window.start)) };
         wait_until(self.end_of(window.start), present)
     }
 
@@ -316,25 +431,35 @@ impl Machine {
             // Idle before now, so that its slot may be claimed.
             return self.join(&Window { start: self.start_at(now).saturating_sub(1), count: 0 });
         }
+        let grid = |machine: &Self| (machine.starts, machine.window, machine.base);
+        if self.is_numbered() && grid(self) == grid(old) {
+            // It may be later than now, where the clock went back.
+            return self.join(&window);
+        }
         // The old window's start, unless that is not known or the new length has it ended already: then it
         // starts now, for what is spent stays spent for one new period at most.
-        let began = if old.aligned { now } else { old.began(window.start) };
+        let began = if old.is_numbered() { now } else { old.began(window.start) };
         let start = self.start_at(began);
         let ended = self.end_of(start) <= u128::from(now.get());
-        let start = if self.aligned || ended { self.start_at(now) } else { start };
+        let start = if self.is_numbered() || ended { self.start_at(now) } else { start };
         self.join(&Window { start, count: window.count })
     }
 
     pub(super) fn to_words(self) -> [u64; MACHINE_WORDS] {
-        let Self { aligned, limit, window, count_bits, grain, base } = self;
+        let Self { starts, limit, window, count_bits, grain, base } = self;
         let bits = u64::from(count_bits) << 8 | u64::from(grain);
-        [u64::from(aligned), limit, window, bits, base, 0]
+        [starts as u64, limit, window, bits, base, 0]
     }
 
     #[inline]
     pub(super) fn from_words(words: [u64; MACHINE_WORDS]) -> Self {
-        let [aligned, limit, window, bits, base, _] = words;
+        let [starts, limit, window, bits, base, _] = words;
+        let starts = match starts {
+            0 => Starts::Grains,
+            1 => Starts::Windows,
+            _ => Starts::Months,
+        };
         let (count_bits, grain) = ((bits >> 8) as u32, (bits & 0xff) as u32);
-        Self { aligned: aligned != 0, limit, window, count_bits, grain, base }
+        Self { starts, limit, window, count_bits, grain, base }
     }
 }

@@ -15,7 +15,7 @@
 //! | algorithm | admits | choose it for |
 //! | --- | --- | --- |
 //! | [`TokenBucket`] | at most `burst + rate x L` in any interval `L` | most limits: smooth, with room for bursts |
-//! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day" |
+//! | [`FixedWindow`] | at most `limit` per window, `2 x limit` across an edge | quotas that people count: "1,000 per day", or per [`Calendar`] month |
 //! | [`SlidingWindow`] | at most `limit` in any stretch as long as the window | limits that must never be doubled |
 //! | [`SlidingLog`] | the same, and a permit comes back to the nanosecond | few permits that must be exact: codes, bills |
 //! | [`LeakyBucket`] | one per interval, never closer | an even pace: what is behind cannot take two at once |
@@ -23,6 +23,7 @@
 //! Buckets and fixed windows are one word per key, so a check is one atomic step, and a denied check only reads. What
 //! slides is kept in records under a lock for the length of a check. Any of them may start slowly: see [`WarmUp`].
 
+mod calendar;
 pub(crate) mod fixed_window;
 pub(crate) mod leaky_bucket;
 pub(crate) mod sliding;
@@ -37,6 +38,7 @@ mod tests;
 use std::time::Duration;
 
 pub use self::{
+    calendar::Calendar,
     fixed_window::FixedWindow,
     leaky_bucket::LeakyBucket,
     sliding_log::SlidingLog,
@@ -95,8 +97,8 @@ impl Algorithm {
         }
     }
 
-    /// The same algorithm with another quota. A leaky bucket takes one whose burst is the default, or 1;
-    /// another burst is an error when it is built.
+    /// The same algorithm with another quota. A leaky bucket takes one whose burst is the default, or 1, a
+    /// window of the calendar one of its [period](Calendar::period); another is an error when it is built.
     #[must_use]
     pub fn with_quota(self, quota: Quota) -> Self {
         match self {
@@ -111,6 +113,7 @@ impl Algorithm {
     /// Its quota times `factor`; an overflow is an error, not a wrap.
     pub(crate) fn relaxed(&self, factor: u64) -> Result<Quota, ConfigError> {
         match self {
+            Self::FixedWindow(window) => window.relaxed(factor),
             Self::LeakyBucket(bucket) => bucket.relaxed(factor),
             _ => self.quota().relaxed(factor),
         }

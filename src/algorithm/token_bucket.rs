@@ -45,8 +45,14 @@ pub struct TokenBucket {
 
 /// How full every bucket of a rule was when the rule was built.
 ///
-/// A key first seen `t` later starts with what it would have by then, so a new key and an idle key are
-/// the same thing.
+/// A key first seen `t` later starts with what it would have by then, `min(burst, start + rate x t)`, so a new key
+/// and an idle key are the same thing: to come late gains nothing, nor does a new name. A limit
+/// that changes in between keeps what was missing at the start.
+///
+/// A service that restarts counts anew, since its counts are in its memory. [`Full`](Self::Full), the default, gives
+/// every key its burst again each time: who crashes or is deployed ten times in a period may give ten bursts.
+/// [`Empty`](Self::Empty) gives nobody one, so that over any number of restarts a key gets no more than its rate times the
+/// time; in return the first request after a start waits for the first permit, `period / permits`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,7 +70,7 @@ pub struct TokenBucket {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum StartLevel {
-    /// The whole burst.
+    /// The whole burst, anew at each restart.
     #[default]
     Full,
     /// Nothing: a service that starts cold is not met by everybody's burst at once.

@@ -2,6 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "some cases want real sockets and tasks")]
 
 mod arithmetic;
+#[path = "../shared/civil.rs"]
+mod civil;
 mod clocks;
 mod combined;
 mod does_not_fit;
@@ -23,3 +25,4 @@ mod support_wire;
 mod tasks;
 mod upgrades;
 mod waiting;
+mod windows;

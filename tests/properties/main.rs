@@ -5,6 +5,9 @@
 
 mod blocked;
 mod bucket;
+mod calendar;
+#[path = "../shared/civil.rs"]
+mod civil;
 mod degraded;
 mod elsewhere;
 mod executor;
@@ -15,6 +18,7 @@ mod limits;
 mod models;
 mod places;
 mod quotas;
+mod rates;
 mod rules;
 mod several;
 mod spacing;

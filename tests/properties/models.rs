@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tower_sluice::{Decision, Quota};
+use tower_sluice::{Calendar, Decision, Quota};
+
+use crate::calendar::next_edge;
 
 /// A quota as numbers: permits, period in nanoseconds, burst.
 #[derive(Clone, Copy, Debug)]
@@ -90,42 +92,66 @@ impl Bucket {
     }
 }
 
-/// A fixed window: when it started and what is spent in it.
+/// Where windows start and end; the last two with the UTC of the clock's zero.
+#[derive(Clone, Copy, Debug)]
+enum Edges {
+    FirstRequest,
+    Aligned(u128),
+    Calendar(Calendar, u128),
+}
+
+/// A fixed window: when it ends and what is spent in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     numbers: Numbers,
-    /// The UTC of the clock's zero where windows are aligned.
-    aligned: Option<u128>,
-    start: i128,
+    edges: Edges,
+    end: u128,
     spent: u128,
 }
 
 impl Window {
     pub(crate) fn new(quota: Quota, aligned: Option<Duration>) -> Self {
-        let aligned = aligned.map(|utc| utc.as_nanos());
-        Self { numbers: quota.into(), aligned, start: 0, spent: 0 }
+        let edges = aligned.map_or(Edges::FirstRequest, |utc| Edges::Aligned(utc.as_nanos()));
+        Self { numbers: quota.into(), edges, end: 0, spent: 0 }
     }
 
-    /// The window that a request at `now` falls into: its start and what is spent in it.
-    fn window(&self, now: u64) -> (i128, u128) {
-        if self.spent > 0 && i128::from(now) < self.start + self.numbers.period as i128 {
-            return (self.start, self.spent);
+    pub(crate) fn calendar(quota: Quota, calendar: Calendar, utc_at_zero: Duration) -> Self {
+        let edges = Edges::Calendar(calendar, utc_at_zero.as_nanos());
+        Self { edges, ..Self::new(quota, None) }
+    }
+
+    /// Puts another limit in force. What is spent stays spent; says whether the window has ended, which then is
+    /// forgotten.
+    pub(crate) fn settle(&mut self, now: u64, quota: Quota) -> bool {
+        self.numbers = quota.into();
+        let ended = self.end <= now.into();
+        if ended {
+            self.spent = 0;
         }
-        let start = match self.aligned {
-            None => now.into(),
-            Some(utc) => {
-                let wall = utc + u128::from(now);
-                (wall - wall % self.numbers.period) as i128 - utc as i128
+        ended
+    }
+
+    /// The window that a request at `now` falls into: its end and what is spent in it.
+    fn window(&self, now: u64) -> (u128, u128) {
+        let now = u128::from(now);
+        if self.spent > 0 && now < self.end {
+            return (self.end, self.spent);
+        }
+        let end = match self.edges {
+            Edges::FirstRequest => now + self.numbers.period,
+            Edges::Aligned(utc) => {
+                ((utc + now) / self.numbers.period + 1) * self.numbers.period - utc
             }
+            Edges::Calendar(calendar, utc) => next_edge(calendar, utc + now) - utc,
         };
-        (start, 0)
+        (end, 0)
     }
 
     pub(crate) fn peek(&self, now: u64, cost: u64, held: u64) -> Expected {
-        let (start, spent) = self.window(now);
+        let (end, spent) = self.window(now);
         let (limit, cost) = (self.numbers.permits, u128::from(cost));
         let free = limit.saturating_sub(spent + u128::from(held));
-        let end = nanos((start + self.numbers.period as i128 - i128::from(now)) as u128);
+        let end = nanos(end - u128::from(now));
         let allowed = cost == 0 || cost <= free;
         Expected {
             allowed,
@@ -137,9 +163,9 @@ impl Window {
 
     /// Charges what was admitted; `false` where the window does not hold that much.
     pub(crate) fn charge(&mut self, now: u64, cost: u64) -> bool {
-        let (start, spent) = self.window(now);
+        let (end, spent) = self.window(now);
         if cost > 0 {
-            (self.start, self.spent) = (start, spent + u128::from(cost));
+            (self.end, self.spent) = (end, spent + u128::from(cost));
         }
         cost == 0 || self.spent <= self.numbers.permits
     }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sluice::{Algorithm, FixedWindow, LeakyBucket, Quota, TokenBucket};
 
-use crate::models::{Model, Numbers};
+use crate::{
+    calendar::{calendar_of, exact_calendar},
+    models::{Model, Numbers},
+};
 
 /// A number whose logarithm is even over the range, so that small and large ones both come.
 pub(crate) fn log_uniform(bits: u32) -> impl Strategy<Value = u64> {
@@ -91,7 +94,10 @@ impl Exact {
             Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
                 Model::Bucket(Bucket::new(quota, now))
             }
-            _ => Model::Window(Window::new(quota, self.aligned.then_some(utc_at_zero))),
+            algorithm => Model::Window(match calendar_of(algorithm) {
+                Some(calendar) => Window::calendar(quota, calendar, utc_at_zero),
+                None => Window::new(quota, self.aligned.then_some(utc_at_zero)),
+            }),
         }
     }
 }
@@ -105,7 +111,7 @@ pub(crate) fn exact() -> impl Strategy<Value = Exact> {
         .prop_map(|quota| Exact { algorithm: TokenBucket::from(quota).into(), aligned: false });
     let leaky = exact_bucket_quota()
         .prop_map(|quota| Exact { algorithm: leaky(quota).into(), aligned: false });
-    prop_oneof![2 => bucket, 2 => window, 1 => leaky]
+    prop_oneof![2 => bucket, 2 => window, 1 => leaky, 1 => exact_calendar()]
 }
 
 /// The quota's rate, one permit at a time.
