@@ -37,6 +37,10 @@ struct Entry {
 pub(crate) struct Spent {
     /// By stamp, oldest first. Their sums only grow.
     entries: VecDeque<Entry>,
+    /// When the cell began that the last stamp is the end of, if it is one of the quota in force.
+    opened: u64,
+    /// When something was admitted last.
+    latest: Nanos,
     /// All that was ever admitted.
     admitted: u64,
     /// How much of that counts no more.
@@ -44,6 +48,9 @@ pub(crate) struct Spent {
     /// How much was taken back: with `admitted`, tells one state from another.
     returned: u64,
 }
+
+/// No instant.
+const NEVER: u64 = u64::MAX;
 
 impl Machine {
     /// For a window of so many cells.
@@ -154,10 +161,12 @@ impl Spent {
         cost: u64,
         held: u64,
     ) -> Option<u64> {
+        let needed = self.count(machine, now).saturating_add(held).saturating_add(cost);
+        if needed > machine.limit_at(now) {
+            return None;
+        }
         self.expire(machine, now);
-        let count = self.admitted - self.expired;
-        let needed = count.saturating_add(held).saturating_add(cost);
-        (needed <= machine.limit_at(now)).then(|| self.admit(machine, now, cost))
+        Some(self.admit(machine, now, cost))
     }
 
     /// Charges `cost` whether it fits or not, since what was held was counted when it was set aside; gives all that
@@ -170,38 +179,48 @@ impl Spent {
     #[inline]
     fn admit(&mut self, machine: &Machine, now: Nanos, cost: u64) -> u64 {
         self.admitted = self.admitted.saturating_add(cost);
-        let sum = self.admitted;
-        if let Some(last) = self.entries.back_mut() {
-            // Spares the division, and a clock that went back counts as if it had stayed.
-            if now.get() < last.stamp || (machine.cell == 0 && now.get() == last.stamp) {
-                last.sum = sum;
-                return sum;
+        self.latest = self.latest.max(now);
+        match self.entries.back_mut() {
+            // Spares the division where it is the same cell.
+            Some(last) if self.opened <= now.get() && now.get() < last.stamp => {
+                last.sum = self.admitted;
             }
+            _ => self.stamp(machine, now),
         }
-        self.entries.push_back(Entry { stamp: machine.stamp(now), sum });
-        sum
+        self.admitted
     }
 
-    /// Takes back the charge that made what was admitted `new` of `old`; what counts no more stays as it is.
+    /// Puts a stamp on what was admitted last. A clock that went back counts as if it had stayed.
+    fn stamp(&mut self, machine: &Machine, now: Nanos) {
+        let (stamp, sum) = (machine.stamp(now), self.admitted);
+        match self.entries.back_mut() {
+            Some(last) if stamp <= last.stamp => last.sum = sum,
+            _ => {
+                self.opened = stamp - machine.cell;
+                self.entries.push_back(Entry { stamp, sum });
+            }
+        }
+    }
+
+    /// Another quota is in force, whose cells are others.
+    pub(crate) fn renew(&mut self, old: &Machine, now: Nanos) {
+        self.expire(old, now);
+        self.opened = NEVER;
+    }
+
+    /// Takes back the charge that made what was admitted `new` of `old`, if it is the last; else it stays spent.
     pub(crate) fn undo(&mut self, old: u64, new: u64) -> bool {
-        let Some(cost) = new.checked_sub(old).filter(|_| old >= self.expired) else { return false };
-        let index = self.entries.partition_point(|entry| entry.sum < new);
-        if index == self.entries.len() {
+        if new != self.admitted || old < self.expired {
             return false;
         }
-        self.returned += cost;
-        if new == self.admitted {
-            // The last: as it was before.
-            self.admitted = old;
-            self.entries.truncate(index + 1);
-            self.entries.iter_mut().skip(index).for_each(|last| last.sum = old);
-            return true;
+        self.admitted = old;
+        self.returned += new - old;
+        let Some(last) = self.entries.pop_back() else { return true };
+        if self.entries.back().map_or(self.expired, |before| before.sum) < old {
+            self.entries.push_back(Entry { sum: old, ..last });
+        } else {
+            self.opened = NEVER;
         }
-        // All that came before counts as if it had come later by this much, and the first of it not at all.
-        for entry in self.entries.iter_mut().take(index) {
-            entry.sum += cost;
-        }
-        self.expired += cost;
         true
     }
 
@@ -252,8 +271,7 @@ impl Spent {
         let spent = self.count(machine, now).saturating_add(held);
         let left = limit.saturating_sub(spent);
         // A clock that went back reads as if it had stayed: no wait is longer than a window and a cell.
-        let last = self.entries.back().map_or(0, |last| last.stamp.saturating_sub(machine.cell));
-        let present = now.max(Nanos::new(last));
+        let present = now.max(self.latest);
         let until = |instant: Nanos| wait_until(instant.get().into(), present);
         let whole = match &machine.warming {
             Some(warming) if limit < machine.limit => warming.end().since(now),

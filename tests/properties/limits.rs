@@ -21,8 +21,11 @@ proptest! {
     #[test]
     fn what_is_spent_stays_spent_when_the_limit_changes(
         exact in exact().prop_filter("a count any window has room for, of any length", |exact| {
-            !matches!(exact.algorithm, Algorithm::FixedWindow(_))
-                || small(&exact.algorithm.quota()) && calendar_of(exact.algorithm).is_none()
+            match exact.algorithm {
+                Algorithm::FixedWindow(_) => small(&exact.algorithm.quota()) && calendar_of(exact.algorithm).is_none(),
+                // What slides is in `sliding`.
+                algorithm => !matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_)),
+            }
         }),
         buckets in vec(exact_bucket_quota(), 4),
         windows in vec(exact_window_quota().prop_filter("a small count", small), 4),
@@ -46,11 +49,7 @@ proptest! {
                 *counted = 0;
             }
             if change < 4 {
-                let next: Quota = match exact.algorithm {
-                    Algorithm::FixedWindow(_) => windows[change],
-                    Algorithm::LeakyBucket(_) => buckets[change].burst(1),
-                    _ => buckets[change],
-                };
+                let next = exact.other(buckets[change], windows[change]);
                 let spent = |subject: &dyn crate::subjects::Subject| {
                     let now = subject.peek(key, 0);
                     now.limit() - now.remaining()

@@ -21,6 +21,7 @@ mod quotas;
 mod rates;
 mod rules;
 mod several;
+mod sliding;
 mod spacing;
 mod subjects;
 mod texts;

@@ -171,10 +171,83 @@ impl Window {
     }
 }
 
-/// Either.
+/// What slides: what was admitted, each with the instant at which its window begins: its own, or the end of its
+/// cell where there are cells.
+#[derive(Clone, Debug)]
+pub(crate) struct Slide {
+    numbers: Numbers,
+    cells: u128,
+    admitted: Vec<(u128, u128)>,
+}
+
+impl Slide {
+    /// Of so many cells; zero for a log.
+    pub(crate) fn new(quota: Quota, cells: u128) -> Self {
+        Self { numbers: quota.into(), cells, admitted: Vec::new() }
+    }
+
+    /// Puts another quota in force.
+    pub(crate) fn set(&mut self, quota: Quota) {
+        self.numbers = quota.into();
+    }
+
+    /// Lets go of what counts no more.
+    pub(crate) fn forget(&mut self, now: u64) {
+        let period = self.numbers.period;
+        self.admitted.retain(|(begin, _)| begin + period > now.into());
+    }
+
+    fn ends(&self) -> impl Iterator<Item = (u128, u128)> {
+        self.admitted.iter().map(|(begin, cost)| (begin + self.numbers.period, *cost))
+    }
+
+    fn count(&self, now: u128) -> u128 {
+        self.ends().filter(|(end, _)| *end > now).map(|(_, cost)| cost).sum()
+    }
+
+    pub(crate) fn peek(&self, now: u64, cost: u64, held: u64) -> Expected {
+        let (limit, cost, now) = (self.numbers.permits, u128::from(cost), u128::from(now));
+        let free = limit.saturating_sub(self.count(now) + u128::from(held));
+        let allowed = cost == 0 || cost <= free;
+        let mut later: Vec<u128> =
+            self.ends().map(|(end, _)| end).filter(|end| *end > now).collect();
+        later.sort_unstable();
+        // Where holds alone are in the way, nobody knows when they end.
+        let fits = later.iter().find(|end| self.count(**end) + cost <= limit);
+        let fits = fits.map_or(now + 1, |end| *end);
+        Expected {
+            allowed,
+            remaining: free,
+            retry_after: (!allowed && cost <= limit).then(|| nanos(fits - now)),
+            reset_after: nanos(later.last().map_or(0, |end| end - now)),
+        }
+    }
+
+    /// Charges what was admitted; `false` where that is too much.
+    pub(crate) fn charge(&mut self, now: u64, cost: u64) -> bool {
+        let (now, cost) = (u128::from(now), u128::from(cost));
+        let fits = self.count(now) + cost <= self.numbers.permits;
+        let begin = match self.cells {
+            0 => now,
+            cells => {
+                let cell = self.numbers.period.div_ceil(cells);
+                now - now % cell + cell
+            }
+        };
+        if cost > 0 {
+            // A clock that went back, or a cell that was longer: nothing begins before what came before it.
+            let last = self.admitted.last().map_or(0, |(last, _)| *last);
+            self.admitted.push((begin.max(last), cost));
+        }
+        cost == 0 || fits
+    }
+}
+
+/// Any of them.
 #[derive(Clone, Debug)]
 pub(crate) enum Model {
     Bucket(Bucket),
+    Slide(Slide),
     Window(Window),
 }
 
@@ -187,6 +260,7 @@ impl Model {
     pub(crate) fn peek_beside(&self, now: u64, cost: u64, held: u64) -> Expected {
         match self {
             Self::Bucket(bucket) => bucket.peek(now, cost, held),
+            Self::Slide(slide) => slide.peek(now, cost, held),
             Self::Window(window) => window.peek(now, cost, held),
         }
     }
@@ -194,6 +268,7 @@ impl Model {
     pub(crate) fn charge(&mut self, now: u64, cost: u64) -> bool {
         match self {
             Self::Bucket(bucket) => bucket.charge(now, cost),
+            Self::Slide(slide) => slide.charge(now, cost),
             Self::Window(window) => window.charge(now, cost),
         }
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_sluice::{Algorithm, FixedWindow, LeakyBucket, Quota, TokenBucket};
+use tower_sluice::{
+    Algorithm, FixedWindow, LeakyBucket, Quota, SlidingLog, SlidingWindow, TokenBucket,
+};
 
 use crate::{
     calendar::{calendar_of, exact_calendar},
@@ -87,13 +89,15 @@ pub(crate) struct Exact {
 
 impl Exact {
     pub(crate) fn model(&self, now: u64, utc_at_zero: Duration) -> Model {
-        use crate::models::{Bucket, Window};
+        use crate::models::{Bucket, Slide, Window};
         let quota = self.algorithm.quota();
         match self.algorithm {
             // The leaky one's quota has a burst of 1.
             Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
                 Model::Bucket(Bucket::new(quota, now))
             }
+            Algorithm::SlidingLog(_) => Model::Slide(Slide::new(quota, 0)),
+            Algorithm::SlidingWindow(_) => Model::Slide(Slide::new(quota, 10)),
             algorithm => Model::Window(match calendar_of(algorithm) {
                 Some(calendar) => Window::calendar(quota, calendar, utc_at_zero),
                 None => Window::new(quota, self.aligned.then_some(utc_at_zero)),
@@ -111,7 +115,38 @@ pub(crate) fn exact() -> impl Strategy<Value = Exact> {
         .prop_map(|quota| Exact { algorithm: TokenBucket::from(quota).into(), aligned: false });
     let leaky = exact_bucket_quota()
         .prop_map(|quota| Exact { algorithm: leaky(quota).into(), aligned: false });
-    prop_oneof![2 => bucket, 2 => window, 1 => leaky, 1 => exact_calendar()]
+    prop_oneof![2 => bucket, 2 => window, 1 => leaky, 1 => exact_calendar(), 2 => exact_sliding()]
+}
+
+/// A quota that can slide.
+pub(crate) fn sliding_quota() -> impl Strategy<Value = Quota> {
+    let limit = prop_oneof![4 => 1..=20_u64, 1 => log_uniform(15)];
+    (limit, period())
+        .prop_map(|(limit, period)| Quota::new(limit.min(period), Duration::from_nanos(period)))
+}
+
+pub(crate) fn exact_sliding() -> impl Strategy<Value = Exact> {
+    (sliding_quota(), any::<bool>()).prop_map(|(quota, is_log)| {
+        let (limit, window) = (quota.permits(), quota.period());
+        let algorithm = if is_log {
+            SlidingLog::new(limit, window).into()
+        } else {
+            SlidingWindow::new(limit, window).into()
+        };
+        Exact { algorithm, aligned: false }
+    })
+}
+
+impl Exact {
+    /// Another quota for the same algorithm: of these, the one that it can count.
+    pub(crate) fn other(&self, bucket: Quota, window: Quota) -> Quota {
+        match (self.algorithm, calendar_of(self.algorithm)) {
+            (_, Some(calendar)) => FixedWindow::calendar(window.permits(), calendar).quota(),
+            (Algorithm::LeakyBucket(_), _) => bucket.burst(1),
+            (Algorithm::TokenBucket(_), _) => bucket,
+            _ => window,
+        }
+    }
 }
 
 /// The quota's rate, one permit at a time.

@@ -100,6 +100,8 @@ pub(crate) fn limiter(algorithm: Algorithm, clock: &ManualClock) -> Limiter {
         Algorithm::TokenBucket(bucket) => bucket.limiter().clock(clock.clone()).build(),
         Algorithm::FixedWindow(window) => window.limiter().clock(clock.clone()).build(),
         Algorithm::LeakyBucket(bucket) => bucket.limiter().clock(clock.clone()).build(),
+        Algorithm::SlidingLog(log) => log.limiter().clock(clock.clone()).build(),
+        Algorithm::SlidingWindow(window) => window.limiter().clock(clock.clone()).build(),
         _ => unreachable!("no other algorithm is drawn"),
     }
     .unwrap()
@@ -114,6 +116,8 @@ pub(crate) fn keyed_limiter(
         Algorithm::TokenBucket(bucket) => bucket.keyed_limiter(),
         Algorithm::FixedWindow(window) => window.keyed_limiter(),
         Algorithm::LeakyBucket(bucket) => bucket.keyed_limiter(),
+        Algorithm::SlidingLog(log) => log.keyed_limiter(),
+        Algorithm::SlidingWindow(window) => window.keyed_limiter(),
         _ => unreachable!("no other algorithm is drawn"),
     }
     .max_keys(max_keys)

@@ -4,9 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use proptest::{collection::vec, prelude::*};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sluice::{
-    Algorithm, Missing, Quota, RateLimitLayer, Rule, RuleKey, backend::Local, clock::Nanos, key,
-};
+use tower_sluice::{Missing, RateLimitLayer, Rule, RuleKey, backend::Local, clock::Nanos, key};
 
 use crate::{
     config,
@@ -45,13 +43,7 @@ proptest! {
         (keyed, elsewhere, told) in any::<(bool, bool, bool)>(),
         steps in vec((0..4_usize, span(), 0..2_u8, 0..=4_usize, cost(), 0..12_u8), 1..30),
     ) {
-        let quota = |tier: usize| -> Quota {
-            match own.algorithm {
-                Algorithm::FixedWindow(_) => windows[tier],
-                Algorithm::LeakyBucket(_) => buckets[tier].burst(1),
-                _ => buckets[tier],
-            }
-        };
+        let quota = |tier: usize| own.other(buckets[tier], windows[tier]);
         // The rule's own, then those of its tiers.
         let of_tier = |tier| Exact { algorithm: own.algorithm.with_quota(quota(tier)), ..own };
         let limits: Vec<Exact> = std::iter::once(own).chain((0..tiers).map(of_tier)).collect();

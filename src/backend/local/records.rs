@@ -240,16 +240,18 @@ impl Records {
         }
     }
 
-    /// Puts `machine` in force; what is spent counts as long as it says.
+    /// Puts `machine` in force; what still counts does so for as long as it says.
     pub(super) fn renew(&self, machine: Machine, now: Nanos) {
         match &self.kept {
             Kind::One(one) => {
-                let one = &mut *lock(one);
-                one.0 = machine.succeeding(&one.0);
+                let (old, spent) = &mut *lock(one);
+                spent.renew(old, now);
+                *old = machine.succeeding(old);
             }
             Kind::Many(many) => {
                 for shard in &many.shards {
                     let shard = &mut *lock(shard);
+                    shard.records.values_mut().for_each(|spent| spent.renew(&shard.machine, now));
                     shard.machine = machine.succeeding(&shard.machine);
                     shard.line_up(now);
                 }
