@@ -1,7 +1,7 @@
 //! Choosing an algorithm: what each lets through at most, and when a burst is right.
 //!
-//! This page answers: Which algorithm do I take? What is the worst that it lets through? What does it cost? When
-//! is a burst right, and when is it not? And why does a bucket of 17 per 30 s let 33 through in 30 s?
+//! This page answers: Which algorithm do I take? What is the worst that it lets through? What does it cost? When is a
+//! burst right, and when is it not? And why does a bucket of 17 per 30 s let 33 through in 30 s?
 //!
 //! # Which one
 //!
@@ -24,13 +24,13 @@
 //!
 //! # The same quota five times
 //!
-//! All drawings below are of one quota, 10 permits per 10 seconds, and of a caller who asks for as much as he can
-//! get. They are to scale: in one drawing, a second is always equally wide.
+//! All drawings below are of one quota, 10 permits per 10 seconds, and of a caller who asks for as much as he can get.
+//! They are to scale: in one drawing, a second is always equally wide.
 //!
 //! ## Token bucket
 //!
-//! A bucket of permits. It starts full, with the burst in it. Permits come back evenly, here one each second,
-//! until it is full again. So a caller who has paused gets the burst at once, and from then on the rate.
+//! A bucket of permits. It starts full, with the burst in it. Permits come back evenly, here one each second, until it
+//! is full again. So a caller who has paused gets the burst at once, and from then on the rate.
 //!
 //! ```text
 //! second    0   1   2   3   4   5   6   7   8   9   10  11  12
@@ -60,13 +60,13 @@
 //! **At most** burst + rate x L in any stretch of time L: here 10 + 1/s x 10 s = 20. In the long run it is the rate,
 //! whatever the burst.
 //!
-//! The burst is a number of its own. By default it is the permits of one period; [`TokenBucket::burst`] sets
-//! another. The rate says what a caller gets in an hour, the burst what he gets in an instant.
+//! The burst is a number of its own. By default it is the permits of one period; [`TokenBucket::burst`] sets another.
+//! The rate says what a caller gets in an hour, the burst what he gets in an instant.
 //!
 //! ## Fixed window, from the first request
 //!
-//! A key's window starts with its first request. It ends after 10 seconds, and the next request starts the next.
-//! A caller who opens a window with one request, waits, and uses the rest at its end gets the next limit just behind.
+//! A key's window starts with its first request. It ends after 10 seconds, and the next request starts the next. A
+//! caller who opens a window with one request, waits, and uses the rest at its end gets the next limit just behind.
 //!
 //! ```text
 //! second    0   1   2   3   4   5   6   7   8   9   10  11  12
@@ -95,13 +95,13 @@
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
 //!
-//! **At most** the limit per window. Across the edge of two windows it is nearly twice that, in as short a time as
-//! you like: 19 here, since the first request was spent long before the edge.
+//! **At most** the limit per window. Across the edge of two windows it is nearly twice that, in as short a time as you
+//! like: 19 here, since the first request was spent long before the edge.
 //!
 //! ## Fixed window, aligned
 //!
-//! Windows start at multiples of their length in UTC, for all keys: days at midnight, minutes when the minute
-//! begins. Nothing has to be spent to open one, so across the edge it is the whole limit twice.
+//! Windows start at multiples of their length in UTC, for all keys: days at midnight, minutes when the minute begins.
+//! Nothing has to be spent to open one, so across the edge it is the whole limit twice.
 //!
 //! ```text
 //! second    0   1   2   3   4   5   6   7   8   9   10  11  12
@@ -127,8 +127,8 @@
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
 //!
-//! **At most** the limit per window, and 2 x limit across an edge. All keys start anew at the same instant, so
-//! callers who wait come back together. In return everybody can say when that is.
+//! **At most** the limit per window, and 2 x limit across an edge. All keys start anew at the same instant, so callers
+//! who wait come back together. In return everybody can say when that is.
 //!
 //! ## Sliding window
 //!
@@ -161,8 +161,8 @@
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
 //!
-//! **At most** the limit in any stretch as long as the window, wherever it starts. The price: under constant load
-//! a caller gets at least nine tenths of the limit, and not always all of it.
+//! **At most** the limit in any stretch as long as the window, wherever it starts. The price: under constant load a
+//! caller gets at least nine tenths of the limit, and not always all of it.
 //!
 //! ## Sliding log
 //!
@@ -230,86 +230,107 @@
 //!
 //! ## Side by side
 //!
-//! Quota: 10 per 10 s. The last column is what a caller gets who asks every 100 ms for 110 s.
+//! Quota: 10 per 10 s. The second column of numbers is the most in any 10 s, their end not included: a token bucket
+//! gives its 20th just then. The last column is what a caller gets who asks every 100 ms for 110 s.
 //!
 //! | algorithm | most at one instant | most in 10 s | in 110 s |
 //! | --- | ---: | ---: | ---: |
-//! | [`TokenBucket`] | 10 | 20 | 119 |
+//! | [`TokenBucket`] | 10 | 19 | 119 |
 //! | [`FixedWindow`], from the first request | 10 | 19 | 110 |
 //! | [`FixedWindow`], aligned | 10 | 20 | 110 |
 //! | [`SlidingWindow`] | 10 | 10 | 100 |
 //! | [`SlidingLog`] | 10 | 10 | 110 |
 //! | [`LeakyBucket`] | 1 | 10 | 110 |
 //!
-//! The middle columns are those of the drawings above; the 10 seconds of the token bucket reach up to the instant of
-//! second 10 and include it. The last column:
-//!
 //! ```
 //! use std::time::Duration;
 //! use tower_sluice::{
-//!     FixedWindow, LeakyBucket, ManualClock, SlidingLog, SlidingWindow, TokenBucket,
+//!     ConfigError, FixedWindow, LeakyBucket, Limiter, ManualClock, SlidingLog, SlidingWindow,
+//!     TokenBucket,
 //! };
 //!
-//! let clock = ManualClock::new();
-//! let period = Duration::from_secs(10);
-//! let limiters = [
-//!     TokenBucket::new(10, period).limiter().clock(clock.clone()).build()?,
-//!     FixedWindow::new(10, period).limiter().clock(clock.clone()).build()?,
-//!     FixedWindow::new(10, period).aligned().limiter().clock(clock.clone()).build()?,
-//!     SlidingWindow::new(10, period).limiter().clock(clock.clone()).build()?,
-//!     SlidingLog::new(10, period).limiter().clock(clock.clone()).build()?,
-//!     LeakyBucket::new(10, period).limiter().clock(clock.clone()).build()?,
-//! ];
-//! let mut allowed = [0; 6];
-//! for _ in 0..1_100 {
-//!     for (allowed, limiter) in allowed.iter_mut().zip(&limiters) {
-//!         *allowed += u32::from(limiter.try_acquire().is_allowed());
-//!     }
-//!     clock.advance(Duration::from_millis(100));
+//! fn limiters(clock: &ManualClock) -> Result<[Limiter; 6], ConfigError> {
+//!     let period = Duration::from_secs(10);
+//!     Ok([
+//!         TokenBucket::new(10, period).limiter().clock(clock.clone()).build()?,
+//!         FixedWindow::new(10, period).limiter().clock(clock.clone()).build()?,
+//!         FixedWindow::new(10, period).aligned().limiter().clock(clock.clone()).build()?,
+//!         SlidingWindow::new(10, period).limiter().clock(clock.clone()).build()?,
+//!         SlidingLog::new(10, period).limiter().clock(clock.clone()).build()?,
+//!         LeakyBucket::new(10, period).limiter().clock(clock.clone()).build()?,
+//!     ])
 //! }
-//! assert_eq!(allowed, [119, 110, 110, 100, 110, 110]);
+//!
+//! /// When requests are allowed, in tenths of a second: so many come at second `from`, then each tenth.
+//! fn allowed(first: u32, from: u64, each: u32) -> Result<[Vec<u64>; 6], ConfigError> {
+//!     let clock = ManualClock::new();
+//!     let limiters = limiters(&clock)?;
+//!     let mut allowed: [Vec<u64>; 6] = Default::default();
+//!     for tenth in 0..1_100 {
+//!         let asked = if tenth == 0 { first } else if tenth < from * 10 { 0 } else { each };
+//!         for (allowed, limiter) in allowed.iter_mut().zip(&limiters) {
+//!             let now = (0..asked).filter(|_| limiter.try_acquire().is_allowed()).count();
+//!             allowed.extend(vec![tenth; now]);
+//!         }
+//!         clock.advance(Duration::from_millis(100));
+//!     }
+//!     Ok(allowed)
+//! }
+//!
+//! /// The most of these within so many tenths of a second.
+//! fn most(allowed: &[u64], tenths: u64) -> usize {
+//!     let within = |start: u64| allowed.iter().filter(|at| (start..start + tenths).contains(at)).count();
+//!     allowed.iter().map(|start| within(*start)).max().unwrap_or(0)
+//! }
+//!
+//! // One request or none at second 0, and 20 each tenth from second 9 on: the worst of the drawings.
+//! let (one, none) = (allowed(1, 9, 20)?, allowed(0, 9, 20)?);
+//! let worst = |tenths| [0, 1, 2, 3, 4, 5].map(|i| most(&one[i], tenths).max(most(&none[i], tenths)));
+//! assert_eq!(worst(1), [10, 10, 10, 10, 10, 1]);
+//! assert_eq!(worst(100), [19, 19, 20, 10, 10, 10]);
+//!
+//! // One each tenth.
+//! assert_eq!(allowed(1, 0, 1)?.map(|allowed| allowed.len()), [119, 110, 110, 100, 110, 110]);
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
 //!
 //! # Memory and speed
 //!
-//! - **Buckets and fixed windows** keep one word per key. A check is one atomic step, and a denied check only
-//!   reads. The table of a keyed rule takes 32 bytes for each key that may be kept:
+//! - **Buckets and fixed windows** keep one word per key. A check is one atomic step, and a denied check only reads.
+//!   The table of a keyed rule takes 32 bytes for each key that may be kept:
 //!   [`max_keys`](crate::limiter::KeyedLimiterBuilder::max_keys).
 //! - **A sliding window** keeps 16 bytes for each cell in which something was allowed, at most eleven, and some 150
 //!   bytes besides. A check holds a lock while it counts.
-//! - **A sliding log** keeps 16 bytes for each allowed request of the last window, and some 150 bytes besides. A
-//!   check holds a lock while it counts.
+//! - **A sliding log** keeps 16 bytes for each allowed request of the last window, and some 150 bytes besides. A check
+//!   holds a lock while it counts.
 //!
 //! So the limit of a log is also its memory, and the callers decide how much of it is used. With all keys that are
-//! kept by default in use, a log of 1,000 needs 2 GB; a sliding window needs 43 MB, whatever its limit:
+//! kept by default in use, a log of 1,000 needs 2.1 GB; a sliding window needs 43 MB, whatever its limit; a bucket 4
+//! MB:
 //!
 //! ```
 //! use tower_sluice::limiter::DEFAULT_MAX_KEYS;
 //!
-//! /// Bytes of a rule all of whose keys are in use.
-//! fn words() -> u64 {
-//!     DEFAULT_MAX_KEYS * 32
-//! }
-//! fn sliding_window() -> u64 {
-//!     DEFAULT_MAX_KEYS * (11 * 16 + 150)
+//! /// Megabytes of a rule, all of whose keys are in use.
+//! fn megabytes(bytes_per_key: u64) -> f64 {
+//!     (DEFAULT_MAX_KEYS * bytes_per_key) as f64 / 1_000_000.0
 //! }
 //! fn sliding_log(limit: u64) -> u64 {
-//!     DEFAULT_MAX_KEYS * (limit * 16 + 150)
+//!     limit * 16 + 150
 //! }
 //!
-//! assert_eq!(words() / 1_000_000, 4);
-//! assert_eq!(sliding_window() / 1_000_000, 42); // 42.7
-//! assert_eq!(sliding_log(5) / 1_000_000, 30);
-//! assert_eq!(sliding_log(1_000) / 1_000_000, 2_116);
+//! assert_eq!(megabytes(32).round(), 4.0); // a bucket, a fixed window
+//! assert_eq!(megabytes(11 * 16 + 150).round(), 43.0); // a sliding window
+//! assert_eq!(megabytes(sliding_log(5)).round(), 30.0);
+//! assert_eq!(megabytes(sliding_log(1_000)).round(), 2_117.0);
 //! ```
 //!
 //! # When a burst is right
 //!
 //! A burst is right where honest callers come in groups, and what is behind can take a group. Three cases:
 //!
-//! **A page load.** A page brings 12 requests at once and then nothing for some seconds. With 2 per second and a
-//! burst of 12 each page load passes whole. Without a burst of its own the same rate breaks every page.
+//! **A page load.** A page brings 12 requests at once and then nothing for some seconds. With 2 per second and a burst
+//! of 12 each page load passes whole. Without a burst of its own the same rate breaks every page.
 //!
 //! ```
 //! use std::time::Duration;
@@ -330,14 +351,15 @@
 //! ```
 //!
 //! **A batch client.** It wakes each minute and sends what has come together, 100 requests. Let the burst be the
-//! batch, and the rate one batch a minute. A pace of one request per 600 ms would make it wait a minute for nothing.
+//! batch, and the rate one batch a minute. An even pace, a request each 600 ms, would make it take a minute for
+//! nothing.
 //!
-//! **A retry after an outage.** A client was cut off and comes back with what it could not send. The burst is what
-//! it may send at once; the rest comes at the rate. However long it was away, it does not get more:
+//! **A retry after an outage.** A client was cut off and comes back with what it could not send. The burst is what it
+//! may send at once; the rest comes at the rate. However long it was away, it does not get more:
 //!
 //! ```
 //! use std::time::Duration;
-//! use tower_sluice::{ManualClock, TokenBucket};
+//! use tower_sluice::{LeakyBucket, ManualClock, TokenBucket};
 //!
 //! let clock = ManualClock::new();
 //! let limiter = TokenBucket::per_minute(100).limiter().clock(clock.clone()).build()?;
@@ -348,6 +370,11 @@
 //!     assert_eq!(allowed(100), 100);
 //!     clock.advance(Duration::from_secs(60));
 //! }
+//! // At an even pace a batch would take a minute: 100 times 600 ms.
+//! let even = LeakyBucket::per_minute(100).limiter().clock(clock.clone()).build()?;
+//! assert!(even.try_acquire().is_allowed());
+//! assert_eq!(even.try_acquire().retry_after(), Some(Duration::from_millis(600)));
+//!
 //! // An outage of an hour, and 6,000 requests waiting: 100 now, 100 in the next minute.
 //! clock.advance(Duration::from_secs(3_600));
 //! assert_eq!(allowed(6_000), 100);
@@ -358,10 +385,10 @@
 //!
 //! # When a burst is wrong
 //!
-//! **Login attempts and reset codes.** Here every permit is a guess, and it is the total that matters. "5 per
-//! minute" as a bucket sounds strict: it is 7,204 guesses in the first day. What you mean is that five mistakes
-//! are human, and that the next five must wait long. A log of 5 per 15 minutes says so: 480 guesses a day. With a
-//! reset code of six digits take 3 per hour: who guesses all day finds it with a chance of 0.0072 %.
+//! **Login attempts and reset codes.** Here every permit is a guess, and it is the total that matters. "5 per minute"
+//! as a bucket sounds strict: it is 7,204 guesses in the first day. What you mean is that five mistakes are human, and
+//! that the next five must wait long. A log of 5 per 15 minutes says so: 480 guesses a day. With a reset code of six
+//! digits take 3 per hour: who guesses all day finds it with a chance of 0.0072 %.
 //!
 //! ```
 //! use std::time::Duration;
@@ -398,9 +425,9 @@
 //! Count logins by address and by account name both. The name is in the body, so that rule is asked in the handler:
 //! [`Rejection::of`](crate::Rejection::of).
 //!
-//! **A partner who cannot take two at once.** The contract says 20 a second, and the partner's server has one
-//! worker. A bucket of 20 per second sends him 20 at one instant. Here you want the distance between two calls, and
-//! that is a leaky bucket:
+//! **A partner who cannot take two at once.** The contract says 20 a second, and the partner's server has one worker.
+//! A bucket of 20 per second sends him 20 at one instant. Here you want the distance between two calls, and that is a
+//! leaky bucket:
 //!
 //! ```
 //! use std::time::Duration;
@@ -419,9 +446,9 @@
 //! # 17 per 30 seconds, and 33 come through
 //!
 //! A question that comes up with every token bucket. The quota is 17 per 30 s, and a test counts 33 in 30 s. The
-//! bucket is right: 17 are the burst, and while the 30 seconds go by, the rate brings 17 more. The last of these
-//! comes exactly at their end. So before the end it is 17 + 16 = 33, and at the end 34, which is
-//! burst + rate x L = 17 + 17/30 s x 30 s.
+//! bucket is right: 17 are the burst, and while the 30 seconds go by, the rate brings 17 more. The last of these comes
+//! exactly at their end. So before the end it is 17 + 16 = 33, and at the end 34, which is burst + rate x L = 17 +
+//! 17/30 s x 30 s.
 //!
 //! ```text
 //! second    0         5         10        15        20        25        30
@@ -430,8 +457,8 @@
 //! ```
 //!
 //! If you mean "17 in any 30 s", there are two ways. A [`SlidingLog`] or a [`SlidingWindow`] counts that. Or make a
-//! bucket whose burst and 30 s of rate are 17 *together*, as 12 per 30 s with a burst of 5: it is smaller and
-//! faster, and it keeps the promise too.
+//! bucket whose burst and 30 s of rate are 17 *together*, as 12 per 30 s with a burst of 5: it is smaller and faster,
+//! and it keeps the promise too.
 //!
 //! ```
 //! use std::time::Duration;

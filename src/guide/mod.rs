@@ -1,8 +1,8 @@
 //! The guide: which limit to set, on what, and how high.
 //!
-//! The other pages of this crate say what each item does. This one is a small book: it says which of them you
-//! want, and which numbers to give them. It asks for no knowledge of rate limiting. It has four pages, best read
-//! in this order:
+//! The other pages of this crate say what each item does. This one is a small book: it says which of them you want,
+//! and which numbers to give them. It asks for no knowledge of rate limiting. It has four pages, best read in this
+//! order:
 //!
 //! | page | answers |
 //! | --- | --- |
@@ -30,8 +30,8 @@
 //! # How to read the pages
 //!
 //! Every number is computed by the example below it, and the examples are run as tests. Most look like this one: a
-//! [`Limiter`](crate::Limiter), which is a limit without HTTP, on a [`ManualClock`](crate::ManualClock), which
-//! stands still until it is moved. So no example sleeps, and you can try one with numbers of your own.
+//! [`Limiter`](crate::Limiter), which is a limit without HTTP, on a [`ManualClock`](crate::ManualClock), which stands
+//! still until it is moved. So no example sleeps, and you can try one with numbers of your own.
 //!
 //! ```
 //! use std::time::Duration;
@@ -52,8 +52,8 @@
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
 //!
-//! Drawings are to scale, time from left to right. A number in the line `allowed` is how many requests are allowed
-//! at that instant:
+//! Drawings are to scale, time from left to right. A number in the line `allowed` is how many requests are allowed at
+//! that instant:
 //!
 //! ```text
 //! second    0         1         2         3
