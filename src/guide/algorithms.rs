@@ -22,10 +22,10 @@
 //! [queue]: crate::RejectionPolicy::queue
 //! [aligned]: FixedWindow::aligned
 //!
-//! # The same quota five times
+//! # The same quota, six ways
 //!
 //! All drawings below are of one quota, 10 permits per 10 seconds, and of a caller who asks for as much as he can get.
-//! They are to scale: in one drawing, a second is always equally wide.
+//! They are to scale: in a drawing each second has the same width.
 //!
 //! ## Token bucket
 //!
@@ -127,8 +127,8 @@
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
 //!
-//! **At most** the limit per window, and 2 x limit across an edge. All keys start anew at the same instant, so callers
-//! who wait come back together. In return everybody can say when that is.
+//! **At most** the limit per window, and 2 x limit across an edge, as close together as you like. All keys start anew
+//! at the same instant, so callers who wait come back together. In return everybody can say when that is.
 //!
 //! ## Sliding window
 //!

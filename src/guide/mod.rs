@@ -18,9 +18,13 @@
 //! | quota | how many permits there are per period, plus the burst: "10 per second, burst 20" |
 //! | limit | the number in a quota |
 //! | permit | one unit of allowance; a request spends one, or as many as its cost |
+//! | cost | how many permits a request needs; 1 unless set |
+//! | period, window | the time that a quota speaks of; a stretch of time in which an algorithm counts |
 //! | burst | the most permits that may be spent at one instant, after a pause |
 //! | key | what a quota is counted per: a user, an address |
 //! | rule | a quota with its algorithm and key, for some requests |
+//! | allowed, denied | what a limit says to a request |
+//! | admitted, refused | handed to the handler; answered by us instead |
 //! | in flight | admitted and not finished, the response body included |
 //! | downstream | what your handlers wait on: a database, a partner's service |
 //! | `retry_after` | the shortest wait after which the same request could be allowed |
@@ -31,7 +35,7 @@
 //!
 //! Every number is computed by the example below it, and the examples are run as tests. Most look like this one: a
 //! [`Limiter`](crate::Limiter), which is a limit without HTTP, on a [`ManualClock`](crate::ManualClock), which stands
-//! still until it is moved. So no example sleeps, and you can try one with numbers of your own.
+//! still until it is moved. So no example takes any time, and you can try each with numbers of your own.
 //!
 //! ```
 //! use std::time::Duration;

@@ -12,7 +12,7 @@
 //!
 //! | it protects from | rate | in flight |
 //! | --- | --- | --- |
-//! | one caller who takes everything | yes, with a key | with a key, as far as his requests take long |
+//! | one caller who takes everything | yes, with a key | with a key, and only if his requests take long |
 //! | a client that retries in a loop | yes | only when it fills all places |
 //! | guessing: logins, codes | yes | no |
 //! | a bill: calls that cost money each | yes | no |
@@ -32,10 +32,10 @@
 //!        64  =  3,200/s  x  20 ms
 //! ```
 //!
-//! It holds for every system in the long run, whatever comes in whatever order (J. D. C. Little, "A Proof for the
-//! Queuing Formula: L = lambda W", Operations Research 9, 1961). Say a pool has 64 connections to the database, and
-//! each request holds one for 20 ms. Then 3,200 requests a second fill the pool. More cannot be done, whatever the
-//! limit says.
+//! All three are means over a long time. The law holds for every system in which what comes also leaves, in whatever
+//! order (J. D. C. Little, "A Proof for the Queuing Formula: L = lambda W", Operations Research 9, 1961). Say a pool
+//! has 64 connections to the database, and each request holds one for 20 ms. Then 3,200 requests a second fill the
+//! pool. More cannot be done, whatever the limit says.
 //!
 //! ```
 //! use std::time::Duration;

@@ -157,9 +157,10 @@
 //! # Retries
 //!
 //! A client that is refused comes again. If each request is tried again up to `r` times and all are refused, `1 + r`
-//! times as much is asked. If half are refused, three retries make it 1.9 times. And retries in several layers
-//! multiply: with three layers of three retries each, one click is up to 64 requests (the same count as in "Addressing
-//! Cascading Failures" by Mike Ulrich, in *Site Reliability Engineering*, 2016).
+//! times as much is asked. If half are refused, three retries make it 1.9 times. And retries of services that stand
+//! one behind the other multiply: where three of them retry three times each, one click is up to 64 requests at the
+//! last (the same count as in "Addressing Cascading Failures" by Mike Ulrich, in *Site Reliability Engineering*,
+//! 2016).
 //!
 //! ```
 //! /// How many times the load is asked, if this part is refused each time.
@@ -350,7 +351,7 @@
 //! let limiter = quota.limiter().clock(clock.clone()).build()?;
 //! assert!(limiter.try_acquire_many(export).is_allowed());
 //! // After it, the next search waits until 5 permits are back.
-//! let wait = limiter.try_acquire_many(search).retry_after().expect("nothing is left");
+//! let wait = limiter.try_acquire_many(search).retry_after().expect("none remains");
 //! assert_eq!(wait.as_micros(), 3_333); // 5 / 1,500 of a second
 //! // With a smaller burst an export never passes.
 //! let smaller = TokenBucket::per_second(rate).burst(50);

@@ -5,9 +5,9 @@
 //!
 //! # Why
 //!
-//! A service that has just started is slower than it will be: its cache is empty, its connections are not open,
-//! nothing is compiled or paged in. At full load it fails in its first minute, is restarted, and fails again. A
-//! [`WarmUp`] multiplies a quota by a *share*, which grows over a *period* from a *start factor* to 1:
+//! A service that has just started is slower than it will be: its cache is empty, its connections are not open, its
+//! files are not in memory. At full load it may fail in its first minute, be restarted, and fail again. A [`WarmUp`]
+//! multiplies a quota by a *share*, which grows over a *period* from a *start factor* to 1:
 //!
 //! ```
 //! use std::time::Duration;
@@ -24,7 +24,7 @@
 //! // At the start it is a tenth, in rate and burst.
 //! let decision = limiter.try_acquire_many(20);
 //! assert_eq!((decision.is_allowed(), decision.remaining()), (true, 0));
-//! let wait = limiter.peek(1).retry_after().expect("nothing is left");
+//! let wait = limiter.peek(1).retry_after().expect("none remains");
 //! assert!((4_999..=5_000).contains(&wait.as_micros())); // 5 ms: 200 a second
 //!
 //! // After 40 s it is whole.
@@ -113,8 +113,8 @@
 //! | --- | --- |
 //! | connections, threads: each request opens one and the next ones use it | [`linear`](WarmUp::linear) |
 //! | a cache whose popular entries come first, so that it helps early | [`power(2)`](WarmUp::power), the default |
-//! | the same, and the first seconds are worst, as where code is compiled while it runs | [`power(3)`](WarmUp::power) |
-//! | a cache that helps as far as it is full | [`cold_factor(k)`](WarmUp::cold_factor), `k` = warm rate / cold rate |
+//! | several of these at once, so that the first seconds are the worst | [`power(3)`](WarmUp::power) |
+//! | a cache whose hits grow in a line | [`cold_factor(k)`](WarmUp::cold_factor), `k` = warm rate / cold rate |
 //! | a service that you move from Guava's `RateLimiter` | [`cold_factor(3.0)`](WarmUp::cold_factor) |
 //!
 //! `cold_factor` is named after the setting of Guava's `SmoothWarmingUp` (Google, `SmoothRateLimiter.java`, where the
