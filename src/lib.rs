@@ -70,6 +70,15 @@
 //! | one quota over several layers, jobs, clients | [`Rule::on`], [`limiter`], a clone of an [`InFlight`] |
 //! | one quota over several processes | a [`Backend`] of your own |
 //!
+//! # The guide
+//!
+//! Which limit, on what, how high: the [`guide`] is a small book for those who never set one.
+//!
+//! - [Choosing an algorithm](guide::algorithms): the most that each lets through, drawn and computed.
+//! - [Warm-up](guide::warm_up): limits that start low and grow.
+//! - [Requests per second or in flight](guide::rate_or_in_flight), and whether to refuse or to let wait.
+//! - [Sizing](guide::sizing): from what a database bears to rate, burst, queue and cost.
+//!
 //! # The parts
 //!
 //! - A [`RateLimitLayer`] holds rules and all their state. It can be stored, cloned and returned; clones
@@ -219,6 +228,7 @@ mod decision;
 mod error;
 pub mod event;
 mod future;
+pub mod guide;
 mod handle;
 mod identity;
 pub mod in_flight;

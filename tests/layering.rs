@@ -48,6 +48,7 @@ const FLOORS: &[(&str, u8)] = &[
     // Running it.
     ("admin", 4),
     ("config", 4),
+    ("guide", 4),
     ("listener", 4),
     ("testing", 4),
 ];

@@ -22,6 +22,9 @@
 //!
 //! Buckets and fixed windows are one word per key, so a check is one atomic step, and a denied check only reads. What
 //! slides is kept in records under a lock for the length of a check. Any of them may start slowly: see [`WarmUp`].
+//!
+//! Which to choose, with what each lets through drawn and computed: [`guide::algorithms`](crate::guide::algorithms);
+//! how the curves of a warm-up differ: [`guide::warm_up`](crate::guide::warm_up).
 
 mod calendar;
 pub(crate) mod fixed_window;

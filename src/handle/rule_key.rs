@@ -1,6 +1,6 @@
 //! [`RuleKey`]: a key as a handle is told of it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use smallvec::{SmallVec, smallvec};
 
@@ -146,7 +146,9 @@ fn expected(key: Option<&KeyBy>) -> String {
         count => format!(", alternatives 0 to {}", count - 1),
     };
     let s = if parts == 1 { "" } else { "s" };
-    format!("{}; {parts} part{s}{alternatives}", key.describe())
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let by_address = key.address(address).map_or("", |_| "; name an address by RuleKey::address");
+    format!("{}; {parts} part{s}{alternatives}{by_address}", key.describe())
 }
 
 impl Resolved<'_> {

@@ -1,6 +1,6 @@
 //! [`Refused`]: the answer at the end of a chain.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use axum_core::body::Body;
 use http::{Response, StatusCode};
@@ -95,7 +95,10 @@ impl Core {
         if !spread {
             return seconds;
         }
-        retry_after::spread(seconds, self.random.hash_one(self.time.now()))
+        // Another number for each of those who are refused at one instant, too.
+        thread_local!(static REFUSED: Cell<u64> = const { Cell::new(0) });
+        let turn = REFUSED.replace(REFUSED.get().wrapping_add(1));
+        retry_after::spread(seconds, self.random.hash_one((self.time.now(), turn)))
     }
 
     pub(super) fn rejection(&self, cause: &Cause, denied: &[Denial]) -> Rejection {

@@ -91,7 +91,7 @@ async fn keys_that_cannot_be_the_rules_are_refused() {
     let nth = |nth| RuleKey::from("a").alternative(nth);
 
     let by_address = layer(key::client_ip(), None).handle();
-    let text = "client_ip; 1 part";
+    let text = "client_ip; 1 part; name an address by RuleKey::address";
     let known = RuleKey::from(key::client_ip().key_of("192.0.2.7".parse().unwrap()));
     assert_eq!(left(&by_address, known.clone()).await, 9);
     for key in ["192.0.2.7".into(), "".into(), ().into(), two(), none(), nth(1), 7_u64.into()] {
@@ -110,7 +110,7 @@ async fn keys_that_cannot_be_the_rules_are_refused() {
     let either = key::header("x-user-id").or(key::header("x-tenant").and(key::header("x-app")));
     let either = layer(either.or(key::client_ip()), None).handle();
     let text = "header x-user-id or (header x-tenant and header x-app) or client_ip; 1 part, \
-                alternatives 0 to 2";
+                alternatives 0 to 2; name an address by RuleKey::address";
     assert_eq!(left(&either, "a").await, 9);
     assert_eq!(left(&either, two().alternative(1)).await, 9);
     assert_eq!(left(&either, address("192.0.2.7")).await, 9);

@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use axum::{Router, routing::get};
-use http::{Method, StatusCode, header};
+use axum::{Router, body::Body, routing::get};
+use http::{Method, Request, StatusCode, header};
+use tower::ServiceExt;
 use tower_sluice::{
     FixedWindow, ManualClock, Missing, RateLimitLayer, RejectionPolicy, Rule, TokenBucket, key,
 };
@@ -74,6 +75,23 @@ async fn a_refused_head_has_the_same_fields_and_no_body() {
         BODY.len(),
     );
     assert_eq!(without_date(&raw(address, ask).await), expected);
+}
+
+/// A clock may stand still between two of them: what they read must differ all the same.
+#[tokio::test]
+async fn those_refused_at_one_instant_are_spread() {
+    let rule = Rule::new("all", TokenBucket::per_minute(1));
+    let layer = RateLimitLayer::builder().rule(rule).clock(ManualClock::new()).build().unwrap();
+    let app = Router::new().route("/a", get(|| async {})).layer(layer);
+    let ask = || app.clone().oneshot(Request::get("/a").body(Body::empty()).unwrap());
+    assert_eq!(ask().await.unwrap().status(), StatusCode::OK);
+    let mut told = [0; 13];
+    for _ in 0..1_000 {
+        let answer = ask().await.unwrap();
+        let seconds: usize = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        told[seconds - 60] += 1;
+    }
+    assert!(told.iter().all(|count| *count > 20), "about 77 each: {told:?}");
 }
 
 #[tokio::test]
