@@ -152,6 +152,21 @@ impl FixedWindow {
         self.quota
     }
 
+    /// Whether windows start at multiples of their length, or as the calendar has it, for all keys alike.
+    #[must_use]
+    pub const fn is_aligned(&self) -> bool {
+        !matches!(self.edges, Edges::FirstRequest)
+    }
+
+    /// Whose windows these are, if they are the calendar's.
+    #[must_use]
+    pub const fn calendar_unit(&self) -> Option<Calendar> {
+        match self.edges {
+            Edges::Calendar(calendar) => Some(calendar),
+            Edges::FirstRequest | Edges::Aligned => None,
+        }
+    }
+
     pub(super) const fn ramp(&self) -> Option<WarmUp> {
         self.warm_up
     }
@@ -396,6 +411,10 @@ impl Machine {
         let ended = self.end_of(window.start) <= u128::from(now.get());
         // Below the idle word of now, so that whatever is charged now makes a greater word.
         (window.count == 0 || ended) && state < self.idle_word(now)
+    }
+
+    pub(super) fn is_known(&self, state: u64, now: Nanos) -> bool {
+        self.window_at(state, now).count > 0
     }
 
     pub(super) fn idle_word(&self, now: Nanos) -> u64 {

@@ -302,9 +302,9 @@ impl Machine {
         on!(self, machine => machine.decide(state, now, cost, held))
     }
 
-    /// What a charge got that made `state` of an earlier word.
-    pub(crate) fn report(&self, state: u64, now: Nanos) -> Decision {
-        on!(self, machine => machine.decide(state, now, 0, 0))
+    /// Whether a key with this word has anything spent that a key never seen has not.
+    pub(crate) fn is_known(&self, state: u64, now: Nanos) -> bool {
+        on!(self, machine => machine.is_known(state, now))
     }
 
     /// This machine in place of `old`: every key's start level stays the one it had, a ramp goes on, and what was

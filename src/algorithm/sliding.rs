@@ -249,7 +249,8 @@ impl Spent {
         // What must have expired where the limit is whole.
         let least = asked.saturating_sub(machine.limit);
         let skipped = self.entries.partition_point(|entry| entry.sum < least);
-        let ends = self.entries.range(skipped..);
+        // What was played through after these permits is not there yet.
+        let ends = self.entries.range(skipped..).take_while(|entry| entry.sum <= admitted);
         let ends = ends.map(|entry| (Nanos::new(machine.end(entry.stamp)), entry.sum));
         let at_once = (self.expired >= least).then_some((from, self.expired));
         let mut best = None;

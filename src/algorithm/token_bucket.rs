@@ -386,6 +386,11 @@ impl Machine {
         state < self.floor(now)
     }
 
+    pub(super) fn is_known(&self, state: u64, now: Nanos) -> bool {
+        let floor = self.floor(now);
+        self.debt(state, floor) != self.debt(0, floor)
+    }
+
     pub(super) fn idle_word(&self, now: Nanos) -> u64 {
         // After long idleness the base is about to move, and now may not fit into a word.
         self.floor(now).min(MAX_STATE)

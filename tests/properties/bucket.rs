@@ -99,15 +99,15 @@ pub(crate) fn follow_the_model(
                 let key = whose(key);
                 let fresh = exact.model(built, utc);
                 let model = models.entry(key).or_insert_with(|| fresh.clone());
-                let known = model.peek(now, 0) != fresh.peek(now, 0);
+                let known = !model.is_as_good_as(&fresh, now);
                 *model = fresh;
                 for subject in &subjects {
                     prop_assert_eq!(subject.reset(key), known);
                 }
             }
         }
-        let fresh = exact.model(built, utc).peek(now, 0);
-        let live = models.values().filter(|model| model.peek(now, 0) != fresh).count() as u64;
+        let fresh = exact.model(built, utc);
+        let live = models.values().filter(|model| !model.is_as_good_as(&fresh, now)).count() as u64;
         for tracked in subjects.iter().filter_map(|subject| subject.tracked()) {
             prop_assert_eq!(tracked, live);
         }
@@ -125,7 +125,7 @@ proptest! {
         keys in keys(),
         steps in steps(),
     ) {
-        let exact = Exact { algorithm: TokenBucket::from(quota).into(), aligned: false };
+        let exact = Exact::of(TokenBucket::from(quota));
         follow_the_model(exact, epoch, keys, &steps)?;
     }
 
@@ -268,7 +268,7 @@ proptest! {
             let cost = cost.permits(quota);
             let fresh = exact.model(built, utc);
             models.retain(|_, model: &mut crate::models::Model| {
-                model.peek(now, 0) != fresh.peek(now, 0)
+                !model.is_as_good_as(&fresh, now)
             });
             // A key that is just now idle may still keep its slot for this nanosecond.
             now += 1;

@@ -46,8 +46,7 @@ pub(crate) fn next_edge(calendar: Calendar, utc: u128) -> u128 {
 /// Whose windows these are; `None` where they are not the calendar's.
 pub(crate) fn calendar_of(algorithm: Algorithm) -> Option<Calendar> {
     let Algorithm::FixedWindow(window) = algorithm else { return None };
-    let limit = window.quota().permits();
-    CALENDARS.into_iter().find(|calendar| FixedWindow::calendar(limit, *calendar) == window)
+    window.calendar_unit()
 }
 
 fn window() -> impl Strategy<Value = (FixedWindow, Calendar)> {
@@ -57,7 +56,7 @@ fn window() -> impl Strategy<Value = (FixedWindow, Calendar)> {
 }
 
 pub(crate) fn exact_calendar() -> impl Strategy<Value = Exact> {
-    window().prop_map(|(window, _)| Exact { algorithm: window.into(), aligned: true })
+    window().prop_map(|(window, _)| Exact::of(window).aligned(true))
 }
 
 /// What a clock shows when a limiter is built, up to three centuries, and the UTC of its zero: at most a

@@ -52,7 +52,7 @@ proptest! {
         keys in keys(),
         steps in steps(),
     ) {
-        let exact = Exact { algorithm: leaky(quota).into(), aligned: false };
+        let exact = Exact::of(leaky(quota));
         follow_the_model(exact, epoch, keys, &steps)?;
     }
 

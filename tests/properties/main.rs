@@ -18,6 +18,7 @@ mod limits;
 mod models;
 mod places;
 mod quotas;
+mod ramps;
 mod rates;
 mod rules;
 mod several;
@@ -29,6 +30,7 @@ mod threads;
 mod tiers;
 mod undo;
 mod waiting;
+mod warm_up;
 mod ways;
 mod window;
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::ramps::Warming;
 use tower_sluice::{Calendar, Decision, Quota};
 
 use crate::calendar::next_edge;
@@ -248,10 +249,19 @@ impl Slide {
 pub(crate) enum Model {
     Bucket(Bucket),
     Slide(Slide),
+    Warming(Warming),
     Window(Window),
 }
 
 impl Model {
+    /// Whether it is as good as one that was never asked, which is `fresh`, and will be.
+    pub(crate) fn is_as_good_as(&self, fresh: &Self, now: u64) -> bool {
+        match (self, fresh) {
+            (Self::Warming(warming), Self::Warming(fresh)) => warming.is_as_good_as(fresh, now),
+            _ => self.peek(now, 0) == fresh.peek(now, 0),
+        }
+    }
+
     pub(crate) fn peek(&self, now: u64, cost: u64) -> Expected {
         self.peek_beside(now, cost, 0)
     }
@@ -261,6 +271,7 @@ impl Model {
         match self {
             Self::Bucket(bucket) => bucket.peek(now, cost, held),
             Self::Slide(slide) => slide.peek(now, cost, held),
+            Self::Warming(warming) => warming.peek(now, cost, held),
             Self::Window(window) => window.peek(now, cost, held),
         }
     }
@@ -269,6 +280,7 @@ impl Model {
         match self {
             Self::Bucket(bucket) => bucket.charge(now, cost),
             Self::Slide(slide) => slide.charge(now, cost),
+            Self::Warming(warming) => warming.charge(now, cost),
             Self::Window(window) => window.charge(now, cost),
         }
     }

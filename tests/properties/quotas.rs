@@ -10,6 +10,7 @@ use tower_sluice::{
 use crate::{
     calendar::{calendar_of, exact_calendar},
     models::{Model, Numbers},
+    ramps::{Ramp, Warming},
 };
 
 /// A number whose logarithm is even over the range, so that small and large ones both come.
@@ -85,10 +86,41 @@ pub(crate) fn exact_window_quota() -> impl Strategy<Value = Quota> {
 pub(crate) struct Exact {
     pub(crate) algorithm: Algorithm,
     pub(crate) aligned: bool,
+    pub(crate) ramp: Option<Ramp>,
 }
 
 impl Exact {
+    pub(crate) fn of(algorithm: impl Into<Algorithm>) -> Self {
+        Self { algorithm: algorithm.into(), aligned: false, ramp: None }
+    }
+
+    pub(crate) fn aligned(self, aligned: bool) -> Self {
+        Self { aligned, ..self }
+    }
+
+    /// The same, warming up.
+    pub(crate) fn on(self, ramp: Ramp) -> Self {
+        let warm_up = ramp.warm_up();
+        let algorithm = match self.algorithm {
+            Algorithm::FixedWindow(window) => window.warm_up(warm_up).into(),
+            Algorithm::LeakyBucket(bucket) => bucket.warm_up(warm_up).into(),
+            Algorithm::SlidingLog(log) => log.warm_up(warm_up).into(),
+            Algorithm::SlidingWindow(window) => window.warm_up(warm_up).into(),
+            Algorithm::TokenBucket(bucket) => bucket.warm_up(warm_up).into(),
+            _ => unreachable!("no other algorithm is drawn"),
+        };
+        Self { algorithm, ramp: Some(ramp), ..self }
+    }
+
     pub(crate) fn model(&self, now: u64, utc_at_zero: Duration) -> Model {
+        let plain = self.plain_model(now, utc_at_zero);
+        match self.ramp {
+            None => plain,
+            Some(ramp) => Model::Warming(Warming::new(self.algorithm.quota(), ramp, plain, now)),
+        }
+    }
+
+    fn plain_model(&self, now: u64, utc_at_zero: Duration) -> Model {
         use crate::models::{Bucket, Slide, Window};
         let quota = self.algorithm.quota();
         match self.algorithm {
@@ -107,14 +139,26 @@ impl Exact {
 }
 
 pub(crate) fn exact() -> impl Strategy<Value = Exact> {
+    let ramp = proptest::option::weighted(0.25, ramp());
+    (exact_and_warm(), ramp).prop_map(|(exact, ramp)| match ramp {
+        Some(ramp) => exact.on(ramp),
+        None => exact,
+    })
+}
+
+/// A ramp whose share, and its integral, are exact in binary.
+pub(crate) fn ramp() -> impl Strategy<Value = Ramp> {
+    (10..=24_u32, 1..=2_u32).prop_map(|(bits, halves)| Ramp { bits, halves })
+}
+
+/// Without a ramp.
+pub(crate) fn exact_and_warm() -> impl Strategy<Value = Exact> {
     let window = (exact_window_quota(), any::<bool>()).prop_map(|(quota, aligned)| {
         let window = FixedWindow::new(quota.permits(), quota.period());
-        Exact { algorithm: if aligned { window.aligned() } else { window }.into(), aligned }
+        Exact::of(if aligned { window.aligned() } else { window }).aligned(aligned)
     });
-    let bucket = exact_bucket_quota()
-        .prop_map(|quota| Exact { algorithm: TokenBucket::from(quota).into(), aligned: false });
-    let leaky = exact_bucket_quota()
-        .prop_map(|quota| Exact { algorithm: leaky(quota).into(), aligned: false });
+    let bucket = exact_bucket_quota().prop_map(|quota| Exact::of(TokenBucket::from(quota)));
+    let leaky = exact_bucket_quota().prop_map(|quota| Exact::of(leaky(quota)));
     prop_oneof![2 => bucket, 2 => window, 1 => leaky, 1 => exact_calendar(), 2 => exact_sliding()]
 }
 
@@ -128,12 +172,12 @@ pub(crate) fn sliding_quota() -> impl Strategy<Value = Quota> {
 pub(crate) fn exact_sliding() -> impl Strategy<Value = Exact> {
     (sliding_quota(), any::<bool>()).prop_map(|(quota, is_log)| {
         let (limit, window) = (quota.permits(), quota.period());
-        let algorithm = if is_log {
+        let algorithm: Algorithm = if is_log {
             SlidingLog::new(limit, window).into()
         } else {
             SlidingWindow::new(limit, window).into()
         };
-        Exact { algorithm, aligned: false }
+        Exact::of(algorithm)
     })
 }
 

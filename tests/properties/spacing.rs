@@ -90,7 +90,7 @@ proptest! {
     ) {
         let rates: Vec<Quota> = quotas.iter().map(|quota| leaky(*quota).quota()).collect();
         let clock = clock(epoch.0, epoch.1);
-        let exact = Exact { algorithm: leaky(rates[0]).into(), aligned: false };
+        let exact = Exact::of(leaky(rates[0]));
         let ways = Ways::new(exact, keys, queues, &clock);
         let mut tasks = Tasks::default();
         let mut seen = Seen { quota: rates[0], since: None, trusts: 0, last: None, behind: BTreeSet::new() };

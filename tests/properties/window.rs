@@ -43,7 +43,7 @@ proptest! {
         keys in keys(),
         steps in steps(),
     ) {
-        let exact = Exact { algorithm: window(quota, aligned).into(), aligned };
+        let exact = Exact::of(window(quota, aligned)).aligned(aligned);
         follow_the_model(exact, epoch, keys, &steps)?;
     }
 

@@ -230,6 +230,10 @@ impl Machine {
         on!(&self.words, words => words.is_idle(state, self.time(now)))
     }
 
+    pub(super) fn is_known(&self, state: u64, now: Nanos) -> bool {
+        on!(&self.words, words => words.is_known(state, self.time(now)))
+    }
+
     pub(super) fn idle_word(&self, now: Nanos) -> u64 {
         on!(&self.words, words => words.idle_word(self.time(now)))
     }

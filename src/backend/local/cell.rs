@@ -100,8 +100,7 @@ impl Cell {
         loop {
             let present = quotas.present(now);
             let idle = present.machine.idle_word(now);
-            let known = present.machine.report(present.state(word, now), now)
-                != present.machine.report(0, now);
+            let known = present.machine.is_known(present.state(word, now), now);
             match self.swap(word, present.word(idle)) {
                 Ok(()) => return known,
                 Err(seen) => word = seen,

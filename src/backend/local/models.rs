@@ -94,7 +94,7 @@ impl Keys {
     #[must_use]
     pub fn remaining(&self, key: u64, now: u64) -> u64 {
         let (state, machine) = self.table.state(&self.quotas, key, Nanos::new(now));
-        machine.report(state, Nanos::new(now)).remaining()
+        machine.decide(state, Nanos::new(now), 0, 0).remaining()
     }
 
     /// How many slots hold keys that are not idle.
@@ -142,6 +142,6 @@ impl Word {
     #[must_use]
     pub fn remaining(&self, now: u64) -> u64 {
         let (state, present) = self.cell.read(&self.quotas, Nanos::new(now));
-        present.machine.report(state, Nanos::new(now)).remaining()
+        present.machine.decide(state, Nanos::new(now), 0, 0).remaining()
     }
 }

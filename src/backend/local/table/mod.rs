@@ -310,7 +310,7 @@ impl Table {
             let Found::At(index, word) = self.find(hash) else { return false };
             let present = quotas.present(now);
             let state = present.state(word, now);
-            if present.machine.report(state, now) == present.machine.report(0, now) {
+            if !present.machine.is_known(state, now) {
                 return false;
             }
             let idle = present.word(present.machine.idle_word(now));
@@ -350,9 +350,7 @@ impl Table {
                 if line.hash(i).load(Ordering::Relaxed) > FREED && word != CLAIMED && word != 0 {
                     let present = quotas.present(now);
                     let state = present.state(word, now);
-                    tracked += u64::from(
-                        present.machine.report(state, now) != present.machine.report(0, now),
-                    );
+                    tracked += u64::from(present.machine.is_known(state, now));
                 }
             }
         }
