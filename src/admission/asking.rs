@@ -53,7 +53,10 @@ impl Core {
                 self.saw(rule, seat, now);
             }
             match &rule.count {
-                Count::Local(_) => asking.local.push(asked),
+                Count::Local(limit) => {
+                    limit.counter.meet(seat, now, asked.cost);
+                    asking.local.push(asked);
+                }
                 Count::Remote(remote) => {
                     Call::add(&mut asking.calls, remote, asked, rule.key_bytes(head, seat));
                 }

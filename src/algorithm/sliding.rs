@@ -53,7 +53,7 @@ pub(crate) struct Spent {
 const NEVER: u64 = u64::MAX;
 
 impl Machine {
-    /// For a window of so many cells.
+    /// For a window of so many cells, or a log.
     pub(super) fn compile(
         quota: Quota,
         cells: u64,
@@ -65,7 +65,8 @@ impl Machine {
             let reason = "must be at most one per nanosecond (10^9 a second)";
             return Err(ConfigError::new("permits", limit, reason));
         }
-        let cell = window.div_ceil(cells);
+        // None for a log.
+        let cell = if cells == 0 { 0 } else { window.div_ceil(cells) };
         let refill = u128::from(window) + u128::from(cell);
         let ramp = warm_up.map_or(Ok(None), |warm_up| warm_up.compile(refill))?;
         let warming = ramp.map(|ramp| Warming::new(ramp, epoch.built));

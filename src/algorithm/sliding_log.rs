@@ -90,13 +90,13 @@ impl SlidingLog {
     }
 
     pub(super) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
-        let machine = Machine::compile(self.quota, 1, self.warm_up, epoch)?;
+        let machine = Machine::compile(self.quota, 0, self.warm_up, epoch)?;
         if machine.limit > MAX_LIMIT {
             let reason =
                 "is too many for a log, which keeps 16 bytes for each; use a SlidingWindow";
             return Err(ConfigError::new("permits", machine.limit, reason));
         }
-        Ok(Machine { cell: 0, ..machine })
+        Ok(machine)
     }
 }
 

@@ -126,7 +126,7 @@ impl Limit {
         (now, longest): (Nanos, Duration),
         depth: Depth,
     ) -> Joined {
-        self.counter.meet(seat, now);
+        self.counter.meet(seat, now, cost);
         let mut shard = self.shard(seat);
         let (key, reading) = ((seat.quota, seat.hash), self.reading(seat, now));
         let room = shard.get_mut(&key);

@@ -129,10 +129,12 @@ impl Counter {
         self.ledger(seat.quota).explain(seat.hash, denied, now, cost)
     }
 
-    /// A request comes that is not to be charged now.
+    /// A request comes that is not charged yet: a ramp that is cold starts with it, if it costs anything.
     #[inline]
-    pub(crate) fn meet(&self, seat: Seat, now: Nanos) {
-        self.ledger(seat.quota).meet(&self.spec, now);
+    pub(crate) fn meet(&self, seat: Seat, now: Nanos, cost: u64) {
+        if cost > 0 {
+            self.ledger(seat.quota).meet(&self.spec, now);
+        }
     }
 
     /// What a charge would do; `None` where it is not known, or nothing. An error where it does not fit.
@@ -141,7 +143,7 @@ impl Counter {
         if cost == 0 {
             return Ok(None);
         }
-        self.meet(seat, now);
+        self.meet(seat, now, cost);
         self.ledger(seat.quota).foresee(seat.hash, now, cost)
     }
 
@@ -159,7 +161,7 @@ impl Counter {
 
     /// Sets permits aside, or says why not.
     pub(crate) fn hold(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Hold, Decision> {
-        self.meet(seat, now);
+        self.meet(seat, now, cost);
         let place = self.ledger(seat.quota).hold(seat.hash, now, cost)?;
         Ok(Hold { seat, place, cost })
     }
@@ -168,7 +170,7 @@ impl Counter {
     pub(crate) fn commit(&self, hold: &Hold, now: Nanos) {
         let Hold { seat, place, cost } = *hold;
         if cost > 0 {
-            self.meet(seat, now);
+            self.meet(seat, now, cost);
             self.ledger(seat.quota).commit(place, seat.hash, now, cost);
         }
     }

@@ -115,7 +115,7 @@ impl Local {
             asked.push((self.counter(charge.limiter)?, self.seat(charge)));
         }
         let asked = || asked.iter().zip(charges).map(|((counter, seat), c)| (counter, *seat, c));
-        asked().for_each(|(counter, seat, _)| counter.meet(seat, now));
+        asked().for_each(|(counter, seat, charge)| counter.meet(seat, now, charge.cost));
         if !asked().all(|(counter, seat, charge)| counter.fits(seat, now, charge.cost)) {
             let read = |(counter, seat, charge): (&Arc<Counter>, Seat, &Charge<'_>)| {
                 let nothing = Receipt::new(charge.limiter, [0; 4]);
