@@ -283,6 +283,46 @@ impl Limiter {
         self.shared.limit.try_acquire(ALL, self.time.now(), cost)
     }
 
+    /// Takes `cost` permits, or none, and says only whether: what is left, and how long it takes, is not worked out.
+    /// For loops that ask millions of times a second.
+    ///
+    /// ```
+    /// use tower_sluice::TokenBucket;
+    ///
+    /// let traces = TokenBucket::per_second(1_000).limiter().build()?;
+    /// let mut kept = 0;
+    /// for _ in 0..1_200 {
+    ///     kept += u32::from(traces.admits(1));
+    /// }
+    /// assert!((1_000..1_200).contains(&kept));
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn admits(&self, cost: u64) -> bool {
+        self.admits_at(self.time.now(), cost)
+    }
+
+    /// The same at an instant of the limiter's clock that the caller has read: once for many limiters, or for many
+    /// items that came together.
+    ///
+    /// ```
+    /// use tower_sluice::{ManualClock, TokenBucket, clock::Clock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let small = TokenBucket::per_second(2).limiter().clock(clock.clone()).build()?;
+    /// let large = TokenBucket::per_second(5).limiter().clock(clock.clone()).build()?;
+    /// let now = clock.now();
+    /// assert!(small.admits_at(now, 2) && large.admits_at(now, 2));
+    /// assert!(!small.admits_at(now, 1) && large.admits_at(now, 1));
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    #[must_use]
+    #[inline(always)]
+    pub fn admits_at(&self, now: Nanos, cost: u64) -> bool {
+        self.shared.limit.admits(ALL, now, cost)
+    }
+
     /// Takes one permit as soon as there is one, waiting at most `longest_wait`, behind all who wait already.
     ///
     /// ```

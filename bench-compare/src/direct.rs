@@ -1,15 +1,16 @@
 //! One limit for all callers, without HTTP.
 
 use std::{
+    cell::Cell,
     hint::black_box,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use tower_sluice::{Limiter, ManualClock, TokenBucket};
+use tower_sluice::{Limiter, ManualClock, SlidingWindow, TokenBucket, clock::Nanos};
 
 use crate::{
-    harness::{Measured, Pace, Rows},
+    harness::{Contended, Measured, Pace, Rows},
     report::Report,
     rivals,
     yardstick::Gcra,
@@ -18,32 +19,89 @@ use crate::{
 const RIVAL: &str = "governor, default clock";
 const OURS: &str = "**ours**, default clock";
 const OURS_GIVEN: &str = "**ours**, time given";
+const OURS_ADMITS: &str = "**ours**, yes or no, default clock";
+const OURS_ADMITS_GIVEN: &str = "**ours**, yes or no, time given";
+const OURS_SLIDING: &str = "**ours**, sliding window, yes or no, time given";
+const STEP: &str = "yardstick: GCRA step, time given";
+
+/// What a row may take, in parts of another row.
+struct Target {
+    row: &'static str,
+    of: &'static str,
+    at_most: f64,
+}
+
+const fn target(row: &'static str, of: &'static str, at_most: f64) -> Target {
+    Target { row, of, at_most }
+}
+
+const ALLOWED: &[Target] = &[
+    target(OURS, RIVAL, 1.03),
+    target(OURS_GIVEN, RIVAL, 0.50),
+    target(OURS_ADMITS, RIVAL, 1.05),
+    target(OURS_ADMITS_GIVEN, STEP, 1.5),
+    target(OURS_SLIDING, OURS_ADMITS_GIVEN, 3.0),
+];
+const DENIED: &[Target] =
+    &[target(OURS, RIVAL, 1.03), target(OURS_GIVEN, RIVAL, 0.40), target(OURS_ADMITS, RIVAL, 1.05)];
+const CONTENDED: &[Target] = &[target(OURS_ADMITS, RIVAL, 0.75)];
 
 pub fn run(pace: Pace, report: &mut Report) {
     report.heading("One limit, no key, without HTTP");
-    report.table(&["allowed", "ns", "of governor", "target"]);
-    let allowed = measure(pace, true);
-    table(&allowed, report, "allowed", 1.03, 0.50);
-    report.table(&["denied", "ns", "of governor", "target"]);
     let denied = measure(pace, false);
-    table(&denied, report, "denied", 1.03, 0.40);
+    table(&measure(pace, true), report, "allowed", ALLOWED);
+    table(&denied, report, "denied", DENIED);
+    let ns = denied.ns(OURS_ADMITS_GIVEN).median;
+    let verdict = report.target(&format!("{OURS_ADMITS_GIVEN}, denied, ns"), ns, 1.0, " ns");
+    report.note(&format!("{OURS_ADMITS_GIVEN}, denied: {verdict}."));
+    table(&contended(pace), report, "allowed, two threads", CONTENDED);
 }
 
-fn table(measured: &Measured, report: &mut Report, what: &str, fast: f64, given: f64) {
+fn table(measured: &Measured, report: &mut Report, what: &str, targets: &[Target]) {
+    report.table(&[what, "ns", "of governor", "target"]);
     for name in measured.names() {
         let ratio = measured.ratio(name, RIVAL);
-        let at_most = match name {
-            OURS => Some(fast),
-            OURS_GIVEN => Some(given),
-            _ => None,
-        };
-        let target = at_most.map_or_else(String::new, |at_most| {
-            report.target(&format!("{name}, {what}"), ratio.median, at_most, "")
-        });
+        let verdicts: Vec<String> = targets
+            .iter()
+            .filter(|target| target.row == name)
+            .map(|Target { of, at_most, .. }| {
+                let ratio = measured.ratio(name, of).median;
+                let verdict = report.target(&format!("{name}, {what}"), ratio, *at_most, "");
+                if *of == RIVAL { verdict } else { format!("{ratio:.2} of {of}, {verdict}") }
+            })
+            .collect();
         let ns = measured.ns(name).text(1);
-        report.row(&[name.into(), ns, ratio.text(2), target]);
+        report.row(&[name.into(), ns, ratio.text(2), verdicts.join("; ")]);
     }
     report.end_table();
+}
+
+/// Two threads on one limit.
+fn contended(pace: Pace) -> Measured {
+    let (clock, step) = (quanta::Clock::new(), Gcra::generous());
+    let (rival, ours) = (rivals::direct(true), ours(true, None));
+    let mut rows = Contended::default();
+    rows.add("yardstick: GCRA step and time stamp counter", |n| {
+        for _ in 0..n {
+            assert!(black_box(step.allows(clock.raw())));
+        }
+    });
+    rows.add(RIVAL, |n| {
+        for _ in 0..n {
+            assert!(black_box(rival.check().is_ok()));
+        }
+    });
+    rows.add(OURS, |n| {
+        for _ in 0..n {
+            assert!(black_box(ours.try_acquire().is_allowed()));
+        }
+    });
+    rows.add(OURS_ADMITS, |n| {
+        for _ in 0..n {
+            assert!(black_box(ours.admits(1)));
+        }
+    });
+    rows.measure(pace)
 }
 
 fn ours(allowed: bool, clock: Option<ManualClock>) -> Limiter {
@@ -64,6 +122,16 @@ fn ours(allowed: bool, clock: Option<ManualClock>) -> Limiter {
     limiter
 }
 
+fn sliding(allowed: bool) -> Limiter {
+    let window =
+        if allowed { SlidingWindow::per_second(1_000_000_000) } else { SlidingWindow::per_hour(1) };
+    let limiter = window.limiter().clock(ManualClock::new()).build().expect("the quota is right");
+    if !allowed {
+        assert!(limiter.try_acquire().is_allowed());
+    }
+    limiter
+}
+
 fn measure(pace: Pace, allowed: bool) -> Measured {
     let clock = quanta::Clock::new();
     let count = AtomicU64::new(0);
@@ -75,6 +143,9 @@ fn measure(pace: Pace, allowed: bool) -> Measured {
     let manual = ManualClock::new();
     manual.advance(Duration::from_secs(3_600));
     let ours_given = ours(allowed, Some(manual.clone()));
+    let (ours_admits, given) = (ours(allowed, Some(ManualClock::new())), Cell::new(0));
+
+    let (sliding, at) = (sliding(allowed), Cell::new(0));
 
     let mut rows = Rows::default();
     rows.add("yardstick: empty loop", |n| {
@@ -92,7 +163,7 @@ fn measure(pace: Pace, allowed: bool) -> Measured {
             black_box(clock.raw());
         }
     });
-    rows.add("yardstick: GCRA step, time given", |n| {
+    rows.add(STEP, |n| {
         for i in 0..n {
             assert_eq!(black_box(bare_step.allows(black_box(i))), allowed);
         }
@@ -110,6 +181,26 @@ fn measure(pace: Pace, allowed: bool) -> Measured {
     rows.add(OURS, |n| {
         for _ in 0..n {
             assert_eq!(black_box(ours_fast.try_acquire().is_allowed()), allowed);
+        }
+    });
+    rows.add(OURS_ADMITS, |n| {
+        for _ in 0..n {
+            assert_eq!(black_box(ours_fast.admits(1)), allowed);
+        }
+    });
+    rows.add(OURS_ADMITS_GIVEN, |n| {
+        // Each round begins with an idle bucket, or an empty one.
+        given.set(given.get() + if allowed { 1_000_000_000 } else { 1 });
+        let now = Nanos::new(given.get());
+        for _ in 0..n {
+            assert_eq!(black_box(ours_admits.admits_at(black_box(now), 1)), allowed);
+        }
+    });
+    rows.add(OURS_SLIDING, |n| {
+        at.set(at.get() + if allowed { 1_000_000_000 } else { 0 });
+        for i in 0..n {
+            let now = Nanos::new(at.get() + i);
+            assert_eq!(black_box(sliding.admits_at(black_box(now), 1)), allowed);
         }
     });
     rows.add(OURS_GIVEN, |n| {

@@ -4,7 +4,7 @@
 //! ratio or difference is taken between slices of one round and the median of rounds is told, so
 //! that what slows the machine for a while slows all rows alike.
 
-use std::{process::Command, time::Duration};
+use std::{process::Command, sync::Barrier, thread, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -40,11 +40,11 @@ impl<'a> Rows<'a> {
     pub fn measure(mut self, pace: Pace) -> Measured {
         let count = self.rows.len();
         let counts: Vec<u64> =
-            self.rows.iter_mut().map(|(_, run)| times_in(pace.slice, run)).collect();
+            self.rows.iter_mut().map(|(_, run)| times_in(pace.slice, &mut **run)).collect();
         let mut samples = vec![Vec::with_capacity(pace.rounds); count];
         for round in 0..pace.rounds {
             for row in (0..count).map(|step| (round + step) % count) {
-                samples[row].push(time(&mut self.rows[row].1, counts[row]));
+                samples[row].push(time(&mut *self.rows[row].1, counts[row]));
             }
         }
         let names = self.rows.into_iter().map(|(name, _)| name).collect();
@@ -52,8 +52,52 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Does a thing so many times, also where another thread does.
+type Shared<'a> = Box<dyn Fn(u64) + Sync + 'a>;
+
+/// What is to be compared while two threads do it at the same time.
+#[derive(Default)]
+pub struct Contended<'a> {
+    rows: Vec<(String, Shared<'a>)>,
+}
+
+impl<'a> Contended<'a> {
+    pub fn add(&mut self, name: &str, run: impl Fn(u64) + Sync + 'a) {
+        self.rows.push((name.into(), Box::new(run)));
+    }
+
+    /// Runs all rows, interleaved: a thread's time for one, while the other thread does the same.
+    pub fn measure(self, pace: Pace) -> Measured {
+        const TIMES: u64 = 100_000;
+        let mut samples = vec![Vec::with_capacity(pace.rounds); self.rows.len()];
+        for round in 0..pace.rounds {
+            for step in 0..self.rows.len() {
+                let row = (round + step) % self.rows.len();
+                samples[row].push(twice(&*self.rows[row].1, TIMES));
+            }
+        }
+        let names = self.rows.into_iter().map(|(name, _)| name).collect();
+        Measured { names, samples }
+    }
+}
+
+/// Nanoseconds each on two threads, which begin together.
+fn twice(run: &(dyn Fn(u64) + Sync), times: u64) -> f64 {
+    let begin = Barrier::new(2);
+    let one = || {
+        run(times / 16);
+        begin.wait();
+        let mut run = |times| run(times);
+        time(&mut run, times)
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(one);
+        (one() + other.join().expect("a row that runs")) / 2.0
+    })
+}
+
 /// Nanoseconds each.
-fn time(run: &mut Run<'_>, times: u64) -> f64 {
+fn time(run: &mut dyn FnMut(u64), times: u64) -> f64 {
     let start = thread_time();
     run(times);
     (thread_time() - start) as f64 / times as f64
@@ -67,7 +111,7 @@ fn thread_time() -> i64 {
 }
 
 /// How many times fit in a slice; warms the row up.
-fn times_in(slice: Duration, run: &mut Run<'_>) -> u64 {
+fn times_in(slice: Duration, run: &mut dyn FnMut(u64)) -> u64 {
     let mut times = 64;
     loop {
         let each = time(run, times);

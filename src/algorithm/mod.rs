@@ -49,7 +49,7 @@ pub use self::{
     token_bucket::{StartLevel, TokenBucket},
     warm_up::WarmUp,
 };
-pub(crate) use self::{sliding::Spent, warm_up::Warming};
+pub(crate) use self::{sliding::Spent, token_bucket::charge_plainly, warm_up::Warming};
 use crate::{ConfigError, Decision, Quota, clock::Nanos};
 
 /// An algorithm with its quota: plain data that a rule or a backend takes.
@@ -177,6 +177,8 @@ pub(crate) const STATE_BITS: u32 = 61;
 pub(crate) enum Compiled {
     /// In one word per key.
     Word(Machine),
+    /// The same, on a ramp.
+    Warming(warm_up::Machine),
     /// In [`Spent`].
     Sliding(sliding::Machine),
 }
@@ -200,13 +202,17 @@ impl Compiled {
         };
         let ramp = algorithm.ramp().map_or(Ok(None), |warm_up| warm_up.compile(refill))?;
         let warming = ramp.map(|ramp| Warming::new(ramp, epoch.built));
-        Ok(Self::Word(warming.map_or(machine, |warming| machine.on(warming))))
+        Ok(match warming {
+            None => Self::Word(machine),
+            Some(warming) => Self::Warming(machine.on(warming)),
+        })
     }
 
     /// The ramp it is on.
     pub(crate) fn warming(&self) -> Option<Warming> {
         match self {
-            Self::Word(machine) => machine.warming(),
+            Self::Word(_) => None,
+            Self::Warming(machine) => Some(machine.warming()),
             Self::Sliding(machine) => machine.warming,
         }
     }
@@ -219,8 +225,6 @@ impl Compiled {
 pub(crate) enum Machine {
     FixedWindow(fixed_window::Machine),
     TokenBucket(token_bucket::Machine),
-    /// Either, on a ramp.
-    Warming(warm_up::Machine),
 }
 
 /// What a charge made of a word.
@@ -249,28 +253,14 @@ macro_rules! on {
         match $machine {
             Machine::FixedWindow($inner) => $then,
             Machine::TokenBucket($inner) => $then,
-            Machine::Warming($inner) => $then,
         }
     };
 }
 
 impl Machine {
     /// The same on a ramp.
-    #[inline]
-    pub(crate) fn on(self, warming: Warming) -> Self {
-        match self {
-            Self::FixedWindow(window) => Self::Warming(warm_up::Machine::window(window, warming)),
-            Self::TokenBucket(bucket) => Self::Warming(warm_up::Machine::bucket(bucket, warming)),
-            Self::Warming(machine) => Self::Warming(machine.started(warming)),
-        }
-    }
-
-    /// The ramp it is on.
-    pub(crate) fn warming(&self) -> Option<Warming> {
-        match self {
-            Self::FixedWindow(_) | Self::TokenBucket(_) => None,
-            Self::Warming(machine) => Some(machine.warming()),
-        }
+    pub(crate) fn on(self, warming: Warming) -> warm_up::Machine {
+        warm_up::Machine::new(self, warming)
     }
 
     /// Charges `cost`, at least 1, with `held` permits set aside by others.
@@ -307,8 +297,8 @@ impl Machine {
         on!(self, machine => machine.is_known(state, now))
     }
 
-    /// This machine in place of `old`: every key's start level stays the one it had, a ramp goes on, and what was
-    /// spent under `old` fits into its words.
+    /// This machine in place of `old`: every key's start level stays the one it had, and what was spent under `old`
+    /// fits into its words.
     pub(crate) fn succeeding(self, old: &Self, now: Nanos) -> Self {
         match (self, old) {
             (Self::TokenBucket(new), Self::TokenBucket(old)) => {
@@ -317,7 +307,6 @@ impl Machine {
             (Self::FixedWindow(new), Self::FixedWindow(old)) => {
                 Self::FixedWindow(new.succeeding(old))
             }
-            (Self::Warming(new), Self::Warming(old)) => Self::Warming(new.succeeding(old, now)),
             (new, _) => new,
         }
     }
@@ -332,16 +321,19 @@ impl Machine {
         match self {
             Self::FixedWindow(machine) => Self::FixedWindow(machine.rebased(now)),
             Self::TokenBucket(machine) => Self::TokenBucket(machine.rebased(now)),
-            Self::Warming(machine) => Self::Warming(machine.rebased(now)),
+        }
+    }
+
+    /// Before which instant [`charge_plainly`] charges as this does, or says that it cannot.
+    pub(crate) fn plain_until(&self) -> Nanos {
+        match self {
+            Self::FixedWindow(_) => Nanos::ZERO,
+            Self::TokenBucket(bucket) => bucket.expires(),
         }
     }
 
     pub(crate) fn is_window(&self) -> bool {
-        match self {
-            Self::FixedWindow(_) => true,
-            Self::TokenBucket(_) => false,
-            Self::Warming(machine) => machine.is_window(),
-        }
+        matches!(self, Self::FixedWindow(_))
     }
 
     /// The state that means under this quota what `state` means under `old`, rounded against the key;
@@ -350,13 +342,11 @@ impl Machine {
         match (self, old) {
             (Self::FixedWindow(new), Self::FixedWindow(old)) => new.convert(old, state, now),
             (Self::TokenBucket(new), Self::TokenBucket(old)) => new.convert(old, state, now),
-            (Self::Warming(new), Self::Warming(old)) => new.convert(old, state, now),
             // A limiter keeps its algorithm for life; were it to change, its keys would start anew.
             _ => 0,
         }
     }
 
-    /// Its numbers, without a ramp.
     pub(crate) fn to_words(self) -> [u64; MACHINE_WORDS] {
         on!(self, machine => machine.to_words())
     }

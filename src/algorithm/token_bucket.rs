@@ -246,6 +246,28 @@ pub(crate) struct Machine {
     base: u64,
 }
 
+/// [`Machine::charge`] before the machine [expires](Machine::expires), where nobody holds anything: by the machine's
+/// words, and with nothing in it that most quotas do not need. None where something has to be divided.
+#[inline(always)]
+pub(crate) fn charge_plainly(
+    [mul, scale, unit, capacity, origin, base]: [u64; MACHINE_WORDS],
+    state: u64,
+    now: Nanos,
+    cost: u64,
+) -> Option<Step> {
+    if scale != SHIFT {
+        return None;
+    }
+    // Below the horizon.
+    let units = now.get().saturating_sub(base).wrapping_mul(mul);
+    let spent = state.max(origin).max(units);
+    // One permit is at most the capacity, and so is what is left of it.
+    let room = capacity.saturating_sub(spent - units);
+    let fits = if cost == 1 { unit <= room } else { cost <= room / unit };
+    // At most the horizon and a capacity, which is below the greatest state.
+    Some(if fits { Step::To(spent.wrapping_add(cost.wrapping_mul(unit))) } else { Step::Denied })
+}
+
 /// Tells a shift from a divisor, which is at most `MAX_SPAN`.
 const SHIFT: u64 = 1 << 63;
 

@@ -172,6 +172,15 @@ impl Limit {
         }
     }
 
+    /// Charges now; says only whether.
+    #[inline(always)]
+    pub(crate) fn admits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
+        if cost == 0 || self.is_waited_for(seat) {
+            return self.try_acquire(seat, now, cost).is_allowed();
+        }
+        self.counter.admits(seat, now, cost)
+    }
+
     /// Charges as soon as it is this one's turn, if that comes within `longest`.
     pub(crate) async fn acquire(
         self: &Arc<Self>,

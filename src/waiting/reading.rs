@@ -1,10 +1,32 @@
 //! [`Reading`]: what is read of a key's permits, to play charges through that nobody has made yet.
 
 use crate::{
-    algorithm::{Compiled, Machine, Spent, Step},
+    algorithm::{Compiled, Spent, Step},
     backend::local::{Counter, Known, Seat},
     clock::Nanos,
 };
+
+/// When a charge will fit, by a quota that is counted in words.
+macro_rules! turn {
+    ($machine:expr, $state:expr, $now:expr, $cost:expr, $held:expr) => {{
+        let (machine, state, cost) = ($machine, $state, $cost);
+        let decision = machine.decide(state, $now, cost, $held);
+        if decision.is_never() {
+            return None;
+        }
+        let mut turn = decision.retry_after().map_or($now, |wait| $now + wait);
+        loop {
+            match machine.charge(state, turn, cost, 0) {
+                Step::To(state) => break Some((turn, state)),
+                // Holds alone were in the way, or the instant was rounded: it fits a little later.
+                Step::Denied => {
+                    let decision = machine.decide(state, turn, cost, 0);
+                    turn = turn + decision.retry_after()?;
+                }
+            }
+        }
+    }};
+}
 
 /// A key's permits at some instant.
 pub(super) struct Reading<'c> {
@@ -30,7 +52,7 @@ impl<'c> Reading<'c> {
     /// What is known of the key where `spent` is what slides of it.
     pub(super) fn known_with(&self, spent: &Spent) -> Known {
         match self.known.compiled {
-            Compiled::Word(_) => self.known,
+            Compiled::Word(_) | Compiled::Warming(_) => self.known,
             // Somebody may have charged between the two.
             Compiled::Sliding(_) => Known { state: spent.mark(), ..self.known },
         }
@@ -46,7 +68,8 @@ impl<'c> Reading<'c> {
         held: u64,
     ) -> Option<(Nanos, u64)> {
         match &self.known.compiled {
-            Compiled::Word(machine) => turn(machine, state, now, cost, held),
+            Compiled::Word(machine) => turn!(machine, state, now, cost, held),
+            Compiled::Warming(machine) => turn!(machine, state, now, cost, held),
             Compiled::Sliding(machine) => played.turn(machine, state, now, cost, held),
         }
     }
@@ -61,8 +84,8 @@ impl<'c> Reading<'c> {
         held: u64,
     ) -> Option<(Nanos, u64)> {
         match &self.known.compiled {
-            Compiled::Word(machine) => turn(machine, state, now, cost, held),
             Compiled::Sliding(machine) => played.play(machine, state, now, cost, held),
+            _ => self.turn(played, state, now, cost, held),
         }
     }
 
@@ -76,33 +99,12 @@ impl<'c> Reading<'c> {
     /// When the charge of the first in a room will fit.
     pub(super) fn due(&self, now: Nanos, cost: u64) -> Nanos {
         let Known { compiled, state, held } = &self.known;
-        match compiled {
-            Compiled::Word(machine) => {
-                turn(machine, state.0, now, cost, *held).map_or(NEVER, |(turn, _)| turn)
-            }
-            Compiled::Sliding(_) => {
-                let decision = self.counter.peek(self.seat, now, cost);
-                let later = decision.retry_after().map_or(NEVER, |wait| now + wait);
-                if decision.is_allowed() { now } else { later }
-            }
+        if let Compiled::Sliding(_) = compiled {
+            let decision = self.counter.peek(self.seat, now, cost);
+            let later = decision.retry_after().map_or(NEVER, |wait| now + wait);
+            return if decision.is_allowed() { now } else { later };
         }
-    }
-}
-
-fn turn(machine: &Machine, state: u64, now: Nanos, cost: u64, held: u64) -> Option<(Nanos, u64)> {
-    let decision = machine.decide(state, now, cost, held);
-    if decision.is_never() {
-        return None;
-    }
-    let mut turn = decision.retry_after().map_or(now, |wait| now + wait);
-    loop {
-        match machine.charge(state, turn, cost, 0) {
-            Step::To(state) => return Some((turn, state)),
-            // Holds alone were in the way, or the instant was rounded: it fits a little later.
-            Step::Denied => {
-                let decision = machine.decide(state, turn, cost, 0);
-                turn = turn + decision.retry_after()?;
-            }
-        }
+        let turn = self.turn(&Spent::default(), state.0, now, cost, *held);
+        turn.map_or(NEVER, |(turn, _)| turn)
     }
 }

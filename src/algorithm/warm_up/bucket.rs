@@ -3,8 +3,13 @@
 //! What the ramp *withholds* of the burst is a debt that every key has at least. So a key has what it kept, and
 //! what has come back since at the ramp's rate, but never more than the burst of the present.
 
-use super::{Step, Warming, token_bucket::Machine as Bucket};
-use crate::{Decision, algorithm::wait_until, clock::Nanos, decision::Level};
+use super::{Step, Warming};
+use crate::{
+    Decision,
+    algorithm::{token_bucket::Machine as Bucket, wait_until},
+    clock::Nanos,
+    decision::Level,
+};
 
 impl Bucket {
     /// The units that the ramp leaves of the burst: at least a permit.

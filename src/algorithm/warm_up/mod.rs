@@ -25,7 +25,7 @@ mod window;
 use std::time::Duration;
 
 pub(crate) use self::ramp::{Ramp, Warming};
-use super::{MACHINE_WORDS, Step, fixed_window, token_bucket};
+use super::{Machine as Words, Step};
 use crate::{ConfigError, Decision, clock::Nanos};
 
 /// How a quota grows to its own after a start.
@@ -158,125 +158,90 @@ impl WarmUp {
     }
 }
 
-/// A quota counted in words while it warms up, and after.
+/// A quota counted in words while it warms up, and after: as [`Words`] does, with a ramp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     words: Words,
     warming: Warming,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Words {
-    Bucket(token_bucket::Machine),
-    Window(fixed_window::Machine),
-}
-
-macro_rules! on {
-    ($words:expr, $inner:ident => $then:expr) => {
-        match $words {
-            Words::Bucket($inner) => $then,
-            Words::Window($inner) => $then,
-        }
-    };
-}
-
 impl Machine {
-    pub(super) fn bucket(bucket: token_bucket::Machine, warming: Warming) -> Self {
-        Self { words: Words::Bucket(bucket), warming }
+    pub(super) fn new(words: Words, warming: Warming) -> Self {
+        Self { words, warming }
     }
 
-    pub(super) fn window(window: fixed_window::Machine, warming: Warming) -> Self {
-        Self { words: Words::Window(window), warming }
+    pub(crate) fn words(&self) -> Words {
+        self.words
     }
 
-    pub(super) fn started(self, warming: Warming) -> Self {
-        Self { warming, ..self }
-    }
-
-    pub(super) fn warming(&self) -> Warming {
+    pub(crate) fn warming(&self) -> Warming {
         self.warming
-    }
-
-    pub(super) fn is_window(&self) -> bool {
-        matches!(self.words, Words::Window(_))
     }
 
     /// The time that its words are written by.
     fn time(&self, now: Nanos) -> Nanos {
         match self.words {
-            Words::Bucket(_) => self.warming.warp(now),
-            Words::Window(_) => now,
+            Words::TokenBucket(_) => self.warming.warp(now),
+            Words::FixedWindow(_) => now,
         }
     }
 
-    pub(super) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
+    pub(crate) fn charge(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Step {
         match &self.words {
-            Words::Bucket(bucket) => bucket.charge_warming(&self.warming, state, now, cost, held),
-            Words::Window(window) => {
+            Words::TokenBucket(bucket) => {
+                bucket.charge_warming(&self.warming, state, now, cost, held)
+            }
+            Words::FixedWindow(window) => {
                 let limit = self.warming.scaled(window.limit, now);
                 window.limited(limit).charge(state, now, cost, held)
             }
         }
     }
 
-    pub(super) fn force(&self, state: u64, now: Nanos, cost: u64) -> u64 {
+    pub(crate) fn force(&self, state: u64, now: Nanos, cost: u64) -> u64 {
         match &self.words {
-            Words::Bucket(bucket) => bucket.force_warming(&self.warming, state, now, cost),
-            Words::Window(window) => window.force(state, now, cost),
+            Words::TokenBucket(bucket) => bucket.force_warming(&self.warming, state, now, cost),
+            Words::FixedWindow(window) => window.force(state, now, cost),
         }
     }
 
-    pub(super) fn is_idle(&self, state: u64, now: Nanos) -> bool {
-        on!(&self.words, words => words.is_idle(state, self.time(now)))
+    pub(crate) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
+        match &self.words {
+            Words::TokenBucket(bucket) => {
+                bucket.decide_warming(&self.warming, state, now, cost, held)
+            }
+            Words::FixedWindow(window) => {
+                window.decide_warming(&self.warming, state, now, cost, held)
+            }
+        }
     }
 
-    pub(super) fn is_known(&self, state: u64, now: Nanos) -> bool {
-        on!(&self.words, words => words.is_known(state, self.time(now)))
+    pub(crate) fn is_idle(&self, state: u64, now: Nanos) -> bool {
+        self.words.is_idle(state, self.time(now))
     }
 
-    pub(super) fn idle_word(&self, now: Nanos) -> u64 {
-        on!(&self.words, words => words.idle_word(self.time(now)))
+    pub(crate) fn is_known(&self, state: u64, now: Nanos) -> bool {
+        self.words.is_known(state, self.time(now))
     }
 
-    pub(super) fn decide(&self, state: u64, now: Nanos, cost: u64, held: u64) -> Decision {
-        on!(&self.words, words => words.decide_warming(&self.warming, state, now, cost, held))
+    pub(crate) fn idle_word(&self, now: Nanos) -> u64 {
+        self.words.idle_word(self.time(now))
     }
 
-    pub(super) fn expires(&self) -> Nanos {
-        on!(&self.words, words => words.expires())
+    pub(crate) fn expires(&self) -> Nanos {
+        self.words.expires()
     }
 
-    pub(super) fn rebased(self, now: Nanos) -> Self {
-        let now = self.time(now);
-        let words = match self.words {
-            Words::Bucket(bucket) => Words::Bucket(bucket.rebased(now)),
-            Words::Window(window) => Words::Window(window.rebased(now)),
-        };
-        Self { words, ..self }
+    pub(crate) fn rebased(self, now: Nanos) -> Self {
+        Self { words: self.words.rebased(self.time(now)), ..self }
     }
 
     /// In place of `old`, whose ramp goes on.
-    pub(super) fn succeeding(self, old: &Self, now: Nanos) -> Self {
-        let words = match (self.words, &old.words) {
-            (Words::Bucket(new), Words::Bucket(bucket)) => {
-                Words::Bucket(new.started_as(bucket, old.time(now)))
-            }
-            (Words::Window(new), Words::Window(window)) => Words::Window(new.succeeding(window)),
-            (words, _) => words,
-        };
-        Self { words, warming: old.warming }
+    pub(crate) fn succeeding(self, old: &Self, now: Nanos) -> Self {
+        Self { words: self.words.succeeding(&old.words, old.time(now)), warming: old.warming }
     }
 
-    pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
-        match (&self.words, &old.words) {
-            (Words::Bucket(new), Words::Bucket(old)) => new.convert(old, state, self.time(now)),
-            (Words::Window(new), Words::Window(old)) => new.convert(old, state, now),
-            // As where an algorithm changes: see `algorithm::Machine::convert`.
-            _ => 0,
-        }
-    }
-
-    pub(super) fn to_words(self) -> [u64; MACHINE_WORDS] {
-        on!(self.words, words => words.to_words())
+    pub(crate) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
+        self.words.convert(&old.words, state, self.time(now))
     }
 }

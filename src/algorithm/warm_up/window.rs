@@ -1,7 +1,12 @@
 //! A fixed window on a ramp: its limit grows with the share, also within a window.
 
-use super::{Warming, fixed_window::Machine as Window};
-use crate::{Decision, algorithm::wait_until, clock::Nanos, decision::Level};
+use super::Warming;
+use crate::{
+    Decision,
+    algorithm::{fixed_window::Machine as Window, wait_until},
+    clock::Nanos,
+    decision::Level,
+};
 
 impl Window {
     pub(super) fn decide_warming(

@@ -1,13 +1,12 @@
-//! [`Cell`]: the word of a limiter without keys, or of an overflow bucket.
+//! [`Cell`]: the word of a limiter without keys, or of an overflow bucket; and [`Refusal`], what it denied.
 
 use super::{
     Denied, Kept, Made,
     generations::{Generations, Present},
 };
 use crate::{
-    algorithm::Step,
     clock::Nanos,
-    sync::{AtomicU64, Ordering},
+    sync::{AtomicU64, Mutex, Ordering},
 };
 
 /// One word of state.
@@ -15,6 +14,39 @@ use crate::{
 #[cfg_attr(not(sluice_loom), derive(bytemuck::Zeroable))]
 #[repr(transparent)]
 pub(super) struct Cell(AtomicU64);
+
+/// The word that denied one permit last, and until when it does: what is denied again before that need not be worked
+/// out.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    word: AtomicU64,
+    until: AtomicU64,
+    writer: Mutex<()>,
+}
+
+impl Refusal {
+    pub(super) fn new() -> Self {
+        Self { word: AtomicU64::new(0), until: AtomicU64::new(0), writer: Mutex::new(()) }
+    }
+
+    /// Whether the cell still has the word that denied, and denies now.
+    #[inline(always)]
+    pub(super) fn stands(&self, cell: &Cell, now: Nanos) -> bool {
+        // Acquire pairs with the release in `note`: the word is that one's or a later one's. A later one's with
+        // this end means that the word has changed while we looked, and we looked before it did.
+        let until = self.until.load(Ordering::Acquire);
+        now.get() < until && self.word.load(Ordering::Relaxed) == cell.0.load(Ordering::Acquire)
+    }
+
+    /// Takes note that `word` denies one permit until then. One at a time, so that word and end belong together.
+    pub(super) fn note(&self, Denied(word): Denied, until: Nanos) {
+        if let Ok(_only) = self.writer.try_lock() {
+            self.until.store(0, Ordering::Relaxed);
+            self.word.store(word, Ordering::Release);
+            self.until.store(until.get(), Ordering::Release);
+        }
+    }
+}
 
 impl Cell {
     pub(super) fn new() -> Self {
@@ -26,7 +58,7 @@ impl Cell {
     pub(super) fn read<'a>(&self, quotas: &'a Generations, now: Nanos) -> (u64, Present<'a>) {
         // Acquire pairs with the release of whoever wrote the word: see `Generations::present`.
         let word = self.0.load(Ordering::Acquire);
-        let present = quotas.present(now);
+        let present = quotas.present();
         (present.state(word, now), present)
     }
 
@@ -37,18 +69,14 @@ impl Cell {
         &self,
         place: u64,
         quotas: &Generations,
-        now: Nanos,
-        cost: u64,
-        held: u64,
+        (now, cost, held): (Nanos, u64, u64),
+        plain: bool,
     ) -> Result<K, Denied> {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let present = quotas.present(now);
-            let state = present.state(word, now);
-            let Step::To(next) = present.machine.charge(state, now, cost, held) else {
+            let Some(new) = quotas.charge(word, now, cost, held, plain) else {
                 return Err(Denied(word));
             };
-            let new = present.word(next);
             match self.swap(word, new) {
                 Ok(()) => return Ok(K::of(Made { place, old: word, new })),
                 Err(seen) => word = seen,
@@ -58,13 +86,16 @@ impl Cell {
 
     /// What a charge would do; an error where it does not fit.
     #[inline]
-    pub(super) fn foresee(&self, quotas: &Generations, now: Nanos, cost: u64) -> Result<Made, ()> {
+    pub(super) fn foresee(
+        &self,
+        quotas: &Generations,
+        now: Nanos,
+        cost: u64,
+        plain: bool,
+    ) -> Result<Made, ()> {
         let old = self.0.load(Ordering::Acquire);
-        let present = quotas.present(now);
-        match present.machine.charge(present.state(old, now), now, cost, 0) {
-            Step::To(next) => Ok(Made { place: 0, old, new: present.word(next) }),
-            Step::Denied => Err(()),
-        }
+        let new = quotas.charge(old, now, cost, 0, plain).ok_or(())?;
+        Ok(Made { place: 0, old, new })
     }
 
     /// Makes a charge that was foreseen, unless the word has changed since.
@@ -77,8 +108,8 @@ impl Cell {
     pub(super) fn force(&self, quotas: &Generations, now: Nanos, cost: u64) {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let present = quotas.present(now);
-            let state = present.machine.force(present.state(word, now), now, cost);
+            let present = quotas.present();
+            let state = present.force(present.state(word, now), now, cost);
             match self.swap(word, present.word(state)) {
                 Ok(()) => return,
                 Err(seen) => word = seen,
@@ -88,7 +119,7 @@ impl Cell {
 
     /// Restore or burn: the old word comes back only if the word is still the one we wrote.
     pub(super) fn undo(&self, quotas: &Generations, made: &Made, now: Nanos) -> bool {
-        let present = quotas.present(now);
+        let present = quotas.present();
         // A word of an older quota would earn at that quota's rate until somebody touches it.
         present.wrote(made.new)
             && self.swap(made.new, present.word(present.state(made.old, now))).is_ok()
@@ -98,9 +129,9 @@ impl Cell {
     pub(super) fn reset(&self, quotas: &Generations, now: Nanos) -> bool {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let present = quotas.present(now);
-            let idle = present.machine.idle_word(now);
-            let known = present.machine.is_known(present.state(word, now), now);
+            let present = quotas.present();
+            let idle = present.idle_word(now);
+            let known = present.is_known(present.state(word, now), now);
             match self.swap(word, present.word(idle)) {
                 Ok(()) => return known,
                 Err(seen) => word = seen,
@@ -112,7 +143,7 @@ impl Cell {
     pub(super) fn convert(&self, quotas: &Generations, now: Nanos) {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            let present = quotas.present(now);
+            let present = quotas.present();
             if word == 0 || present.wrote(word) {
                 return;
             }

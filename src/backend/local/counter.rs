@@ -57,6 +57,9 @@ impl Counter {
             let warmth = warmth.as_ref().map(Arc::clone);
             Ok(Ledger::new(match compiled {
                 Compiled::Word(machine) => State::Words(Words::new(machine, warmth, max_keys)?),
+                Compiled::Warming(machine) => {
+                    State::Words(Words::new(machine.words(), warmth, max_keys)?)
+                }
                 Compiled::Sliding(machine) => {
                     State::Records(Records::new(machine, warmth, max_keys))
                 }
@@ -159,6 +162,12 @@ impl Counter {
         self.ledger(seat.quota).charge(&self.spec, seat.hash, now, cost)
     }
 
+    /// Charges a cost that is not zero; says only whether.
+    #[inline(always)]
+    pub(crate) fn admits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
+        self.ledger(seat.quota).admits(&self.spec, seat.hash, now, cost)
+    }
+
     /// Sets permits aside, or says why not.
     pub(crate) fn hold(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Hold, Decision> {
         self.meet(seat, now, cost);
@@ -244,6 +253,9 @@ impl Counter {
             }
             match (&ledger.state, compiled) {
                 (State::Words(words), Compiled::Word(machine)) => words.renew(machine, now),
+                (State::Words(words), Compiled::Warming(machine)) => {
+                    words.renew(machine.words(), now);
+                }
                 (State::Records(records), Compiled::Sliding(machine)) => {
                     records.renew(machine, now);
                 }

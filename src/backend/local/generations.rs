@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::{Denied, warmth::Warmth};
 use crate::{
     Decision,
-    algorithm::{MACHINE_WORDS, Machine, STATE_BITS},
+    algorithm::{Compiled, MACHINE_WORDS, Machine, STATE_BITS, Step, charge_plainly},
     clock::Nanos,
     sync::{AtomicU64, Ordering},
 };
@@ -38,9 +38,28 @@ pub(super) struct Generations {
 /// The quota in force, and how words of older ones become its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present<'a> {
-    pub(super) machine: Machine,
+    machine: Machine,
     tag: u64,
     all: &'a Generations,
+}
+
+/// What a present quota does by itself, and on the ramp if there is one: apart, so that on the way that is common
+/// its numbers need not have an address.
+macro_rules! by_ramp {
+    ($(#[$inline:meta])* $now:ident in $name:ident($($argument:ident: $type:ty),*) -> $gives:ty) => {
+        $(#[$inline])*
+        pub(super) fn $name(&self, $($argument: $type),*) -> $gives {
+            #[cold]
+            #[inline(never)]
+            fn on_ramp(machine: Machine, warmth: &Warmth, $($argument: $type),*) -> $gives {
+                machine.on(warmth.warming($now)).$name($($argument),*)
+            }
+            match &self.all.warmth {
+                None => self.machine.$name($($argument),*),
+                Some(warmth) => on_ramp(self.machine, warmth, $($argument),*),
+            }
+        }
+    };
 }
 
 impl Generations {
@@ -57,9 +76,14 @@ impl Generations {
     /// Of a quota that can be counted in words, for tests and models.
     #[cfg(any(test, sluice_loom))]
     pub(super) fn of(algorithm: impl Into<crate::Algorithm>) -> Self {
-        use crate::algorithm::{Compiled, Epoch};
+        Self::new(Self::machine_of(algorithm), None)
+    }
+
+    #[cfg(any(test, sluice_loom))]
+    pub(super) fn machine_of(algorithm: impl Into<crate::Algorithm>) -> Machine {
+        use crate::algorithm::Epoch;
         match Compiled::of(&algorithm.into(), Epoch::default()) {
-            Ok(Compiled::Word(machine)) => Self::new(machine, None),
+            Ok(Compiled::Word(machine)) => machine,
             other => unreachable!("not a quota in words: {other:?}"),
         }
     }
@@ -67,11 +91,46 @@ impl Generations {
     /// The quota in force. A caller loads the word it is about to judge *before* this: the acquire load
     /// of a word pairs with the release write of whoever wrote it, so a word's quota is always known.
     #[inline]
-    pub(super) fn present(&self, now: Nanos) -> Present<'_> {
+    pub(super) fn present(&self) -> Present<'_> {
         // Acquire pairs with the release in `replace`: the ring entry is written by then.
         let epoch = self.epoch.load(Ordering::Acquire);
         let tag = epoch % TAGS as u64;
-        Present { machine: self.read(tag, now), tag, all: self }
+        Present { machine: self.read(tag), tag, all: self }
+    }
+
+    /// The word that a charge makes of `word`; `None` where it does not fit. `plain` says that it may go the way that
+    /// is short.
+    #[inline(always)]
+    pub(super) fn charge(
+        &self,
+        word: u64,
+        now: Nanos,
+        cost: u64,
+        held: u64,
+        plain: bool,
+    ) -> Option<u64> {
+        if plain {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            let (tag, state) = (epoch % TAGS as u64, word & STATE);
+            if (word >> STATE_BITS == tag || state == 0)
+                && let Some(step) = charge_plainly(self.words(tag), state, now, cost)
+            {
+                return match step {
+                    Step::To(next) => Some(tag << STATE_BITS | next),
+                    Step::Denied => None,
+                };
+            }
+        }
+        self.charge_otherwise(word, now, cost, held)
+    }
+
+    #[inline(never)]
+    fn charge_otherwise(&self, word: u64, now: Nanos, cost: u64, held: u64) -> Option<u64> {
+        let present = self.present();
+        match present.charge(present.state(word, now), now, cost, held) {
+            Step::To(next) => Some(present.word(next)),
+            Step::Denied => None,
+        }
     }
 
     /// Puts `machine` in force; callers are serialised. Words of the tag it takes are gone since seven
@@ -85,9 +144,9 @@ impl Generations {
 
     /// What is told to a charge of `cost` that did not fit.
     pub(super) fn explain(&self, denied: Denied, now: Nanos, cost: u64, held: u64) -> Decision {
-        let present = self.present(now);
+        let present = self.present();
         let state = present.state(denied.0, now);
-        let mut decision = present.machine.decide(state, now, cost, held);
+        let mut decision = present.decide(state, now, cost, held);
         if decision.is_allowed() {
             // What was in the way is gone by now, a hold or the quota; the charge was not made.
             decision.deny(Nanos::new(1));
@@ -96,15 +155,15 @@ impl Generations {
     }
 
     #[inline]
-    fn read(&self, tag: u64, now: Nanos) -> Machine {
+    fn read(&self, tag: u64) -> Machine {
+        Machine::from_words(self.is_window, self.words(tag))
+    }
+
+    #[inline(always)]
+    fn words(&self, tag: u64) -> [u64; MACHINE_WORDS] {
         let words = &self.ring[tag as usize % TAGS];
         // Relaxed: ordered by the epoch, or by the word that carries the tag.
-        let words = std::array::from_fn(|i| words[i].load(Ordering::Relaxed));
-        let machine = Machine::from_words(self.is_window, words);
-        match &self.warmth {
-            None => machine,
-            Some(warmth) => machine.on(warmth.warming(now)),
-        }
+        std::array::from_fn(|i| words[i].load(Ordering::Relaxed))
     }
 
     /// The state of a word written under another tag than `to`. By tags, so that on the way that is
@@ -112,7 +171,11 @@ impl Generations {
     #[cold]
     #[inline(never)]
     fn convert(&self, word: u64, to: u64, now: Nanos) -> u64 {
-        self.read(to, now).convert(&self.read(word >> STATE_BITS, now), word & STATE, now)
+        let (to, from, state) = (self.read(to), self.read(word >> STATE_BITS), word & STATE);
+        match self.warmth.as_ref().map(|warmth| warmth.warming(now)) {
+            None => to.convert(&from, state, now),
+            Some(warming) => to.on(warming).convert(&from.on(warming), state, now),
+        }
     }
 
     fn write(&self, tag: u64, machine: Machine) {
@@ -124,6 +187,21 @@ impl Generations {
 }
 
 impl Present<'_> {
+    by_ramp!(#[inline] now in charge(state: u64, now: Nanos, cost: u64, held: u64) -> Step);
+    by_ramp!(#[inline] now in decide(state: u64, now: Nanos, cost: u64, held: u64) -> Decision);
+    by_ramp!(#[inline] now in is_idle(state: u64, now: Nanos) -> bool);
+    by_ramp!(now in force(state: u64, now: Nanos, cost: u64) -> u64);
+    by_ramp!(now in is_known(state: u64, now: Nanos) -> bool);
+    by_ramp!(now in idle_word(now: Nanos) -> u64);
+
+    /// The quota, and the ramp it is on.
+    pub(super) fn compiled(&self, now: Nanos) -> Compiled {
+        match &self.all.warmth {
+            None => Compiled::Word(self.machine),
+            Some(warmth) => Compiled::Warming(self.machine.on(warmth.warming(now))),
+        }
+    }
+
     /// What `word` means under the quota in force. Zero is a key never seen, under any.
     #[inline]
     pub(super) fn state(&self, word: u64, now: Nanos) -> u64 {

@@ -65,14 +65,24 @@ impl Ledger {
     }
 
     pub(super) fn may_hold(&self) {
-        self.holds.get_or_init(Holds::default);
+        self.holds();
+    }
+
+    /// From here on permits may be held, so that a charge must look.
+    fn holds(&self) -> &Holds {
+        self.holds.get_or_init(|| {
+            if let State::Words(words) = &self.state {
+                words.never_plain();
+            }
+            Holds::default()
+        })
     }
 
     pub(super) fn read(&self, hash: u64, now: Nanos) -> Known {
         let (compiled, state) = match &self.state {
             State::Words(words) => {
-                let (word, machine) = words.read(hash, now);
-                (Compiled::Word(machine), (word, 0))
+                let (word, present) = words.read(hash, now);
+                (present.compiled(now), (word, 0))
             }
             State::Records(records) => {
                 let (machine, state) =
@@ -159,19 +169,60 @@ impl Ledger {
         cost: u64,
     ) -> Result<K, Denied> {
         match &self.state {
-            State::Words(words) if words.is_due(now) => {
-                words.meet(now, serial);
-                let made = self.charge_beside(hash, now, cost)?;
-                words.admit(now);
-                Ok(made)
-            }
-            State::Words(words) if self.holds.get().is_none() => words.charge(hash, now, cost, 0),
-            _ => self.charge_beside(hash, now, cost),
+            State::Words(words) if words.is_plain(now) => words.charge(hash, now, cost, 0, true),
+            State::Words(words) => self.charge_words(words, serial, hash, now, cost),
+            State::Records(_) => self.charge_beside(hash, now, cost),
         }
     }
 
-    /// The same beside what others hold.
+    /// Charges a cost that is not zero; says only whether.
+    #[inline(always)]
+    pub(super) fn admits<T>(&self, serial: &Mutex<T>, hash: u64, now: Nanos, cost: u64) -> bool {
+        if let State::Words(words) = &self.state
+            && words.refuses(now)
+        {
+            return false;
+        }
+        match self.charge::<T, ()>(serial, hash, now, cost) {
+            Ok(()) => true,
+            Err(denied) => {
+                self.note(denied, now, cost);
+                false
+            }
+        }
+    }
+
+    #[cold]
     #[inline(never)]
+    fn note(&self, denied: Denied, now: Nanos, cost: u64) {
+        // A greater cost may be denied where one fits, and a hold may end.
+        if let State::Words(words) = &self.state
+            && cost == 1
+            && words.is_plain(now)
+        {
+            words.note(denied, now);
+        }
+    }
+
+    #[inline(never)]
+    fn charge_words<T, K: Kept>(
+        &self,
+        words: &Words,
+        serial: &Mutex<T>,
+        hash: u64,
+        now: Nanos,
+        cost: u64,
+    ) -> Result<K, Denied> {
+        if !words.is_due(now) {
+            return self.charge_beside(hash, now, cost);
+        }
+        words.meet(now, serial);
+        let made = self.charge_beside(hash, now, cost)?;
+        words.admit(now);
+        Ok(made)
+    }
+
+    /// The same beside what others hold.
     fn charge_beside<K: Kept>(&self, hash: u64, now: Nanos, cost: u64) -> Result<K, Denied> {
         let Some(holds) = self.holds.get() else { return self.charge_at(hash, now, cost, 0) };
         let place = self.place(hash, now);
@@ -182,7 +233,7 @@ impl Ledger {
 
     fn charge_at<K: Kept>(&self, hash: u64, now: Nanos, cost: u64, held: u64) -> Result<K, Denied> {
         match &self.state {
-            State::Words(words) => words.charge(hash, now, cost, held),
+            State::Words(words) => words.charge(hash, now, cost, held, false),
             State::Records(records) => records.charge(hash, now, cost, held),
         }
     }
@@ -200,7 +251,7 @@ impl Ledger {
     /// Sets permits aside, at the place it gives; or says why not.
     pub(super) fn hold(&self, hash: u64, now: Nanos, cost: u64) -> Result<u64, Decision> {
         let place = self.place(hash, now);
-        let mut shard = self.holds.get_or_init(Holds::default).shard(place);
+        let mut shard = self.holds().shard(place);
         let held = shard.get(&place).copied().unwrap_or(0);
         let decision = match &self.state {
             State::Words(words) => words.decide(hash, now, cost, held),
@@ -217,7 +268,7 @@ impl Ledger {
 
     /// Makes a hold a charge.
     pub(super) fn commit(&self, place: u64, hash: u64, now: Nanos, cost: u64) {
-        let mut shard = self.holds.get_or_init(Holds::default).shard(place);
+        let mut shard = self.holds().shard(place);
         match &self.state {
             State::Words(words) => {
                 words.force(place, hash, now, cost);

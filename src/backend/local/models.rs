@@ -59,7 +59,7 @@ impl Keys {
     /// Charges a key.
     #[must_use]
     pub fn charge(&self, key: u64, now: u64, cost: u64) -> Got {
-        match self.table.charge(&self.quotas, key, Nanos::new(now), cost, 0, None) {
+        match self.table.charge(&self.quotas, key, (Nanos::new(now), cost, 0), None, false) {
             Charged::Made(made) => Got::Made(Undo(made)),
             Charged::Denied(_) => Got::Denied,
             Charged::NoRoom => Got::NoRoom,
@@ -86,15 +86,15 @@ impl Keys {
 
     /// Puts another quota in force.
     pub fn replace(&self, algorithm: impl Into<Algorithm>, now: u64) {
-        self.quotas.replace(Generations::of(algorithm).present(Nanos::new(now)).machine);
+        self.quotas.replace(Generations::machine_of(algorithm));
         self.table.convert(&self.quotas, Nanos::new(now));
     }
 
     /// What a key has left.
     #[must_use]
     pub fn remaining(&self, key: u64, now: u64) -> u64 {
-        let (state, machine) = self.table.state(&self.quotas, key, Nanos::new(now));
-        machine.decide(state, Nanos::new(now), 0, 0).remaining()
+        let (state, present) = self.table.state(&self.quotas, key, Nanos::new(now));
+        present.decide(state, Nanos::new(now), 0, 0).remaining()
     }
 
     /// How many slots hold keys that are not idle.
@@ -114,7 +114,7 @@ impl Word {
     /// Charges it.
     #[must_use]
     pub fn charge(&self, now: u64, cost: u64) -> Got {
-        match self.cell.charge(0, &self.quotas, Nanos::new(now), cost, 0) {
+        match self.cell.charge(0, &self.quotas, (Nanos::new(now), cost, 0), false) {
             Ok(made) => Got::Made(Undo(made)),
             Err(_) => Got::Denied,
         }
@@ -134,7 +134,7 @@ impl Word {
 
     /// Puts another quota in force.
     pub fn replace(&self, algorithm: impl Into<Algorithm>, now: u64) {
-        self.quotas.replace(Generations::of(algorithm).present(Nanos::new(now)).machine);
+        self.quotas.replace(Generations::machine_of(algorithm));
         self.cell.convert(&self.quotas, Nanos::new(now));
     }
 
@@ -142,6 +142,6 @@ impl Word {
     #[must_use]
     pub fn remaining(&self, now: u64) -> u64 {
         let (state, present) = self.cell.read(&self.quotas, Nanos::new(now));
-        present.machine.decide(state, Nanos::new(now), 0, 0).remaining()
+        present.decide(state, Nanos::new(now), 0, 0).remaining()
     }
 }

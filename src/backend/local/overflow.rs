@@ -81,7 +81,7 @@ impl Overflow {
         cost: u64,
         held: u64,
     ) -> Result<K, Denied> {
-        self.shared(hash).charge(self.place(hash), quotas, now, cost, held)
+        self.shared(hash).charge(self.place(hash), quotas, (now, cost, held), false)
     }
 
     pub(super) fn convert(&self, quotas: &Generations, now: Nanos) {

@@ -1,18 +1,18 @@
 //! [`Words`]: one quota counted in words: a cell, or a table with its overflow.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use super::{
     Denied, Kept, Made, Seat,
-    cell::Cell,
-    generations::Generations,
+    cell::{Cell, Refusal},
+    generations::{Generations, Present},
     overflow::Overflow,
     table::{Charged, Table},
     warmth::Warmth,
 };
 use crate::{
     ConfigError, Decision,
-    algorithm::{Machine, Step},
+    algorithm::{Compiled, Machine, Step},
     clock::Nanos,
     sync::{AtomicU64, Mutex, Ordering, lock},
 };
@@ -22,13 +22,16 @@ pub(super) struct Words {
     quotas: Generations,
     /// When the present quota's time no longer fits into words; zero where a ramp is to be told of every request.
     expires: AtomicU64,
+    /// Before when a charge may go the way that is short.
+    plain_until: AtomicU64,
+    never_plain: AtomicBool,
     warmth: Option<Arc<Warmth>>,
     cells: Cells,
 }
 
 #[derive(Debug)]
 enum Cells {
-    One(Cell),
+    One(Cell, Refusal),
     Many { table: Table, overflow: Overflow },
 }
 
@@ -40,7 +43,7 @@ impl Words {
         max_keys: Option<u64>,
     ) -> Result<Self, ConfigError> {
         let cells = match max_keys {
-            None => Cells::One(Cell::new()),
+            None => Cells::One(Cell::new(), Refusal::new()),
             Some(max_keys) => {
                 let table = Table::new(max_keys).ok_or_else(|| {
                     let reason = "there is no memory for so many: 32 bytes a key";
@@ -52,6 +55,8 @@ impl Words {
         let words = Self {
             quotas: Generations::new(machine, warmth.clone()),
             expires: AtomicU64::new(0),
+            plain_until: AtomicU64::new(0),
+            never_plain: AtomicBool::new(false),
             warmth,
             cells,
         };
@@ -61,18 +66,15 @@ impl Words {
 
     /// The state of a key, and how to read it.
     #[inline]
-    pub(super) fn read(&self, hash: u64, now: Nanos) -> (u64, Machine) {
+    pub(super) fn read(&self, hash: u64, now: Nanos) -> (u64, Present<'_>) {
         match &self.cells {
-            Cells::One(cell) => {
-                let (state, present) = cell.read(&self.quotas, now);
-                (state, present.machine)
-            }
+            Cells::One(cell, _) => cell.read(&self.quotas, now),
             Cells::Many { table, overflow } => {
-                let (state, machine) = table.state(&self.quotas, hash, now);
+                let (state, present) = table.state(&self.quotas, hash, now);
                 if state == 0 {
-                    return (overflow.state(&self.quotas, hash, now), machine);
+                    return (overflow.state(&self.quotas, hash, now), present);
                 }
-                (state, machine)
+                (state, present)
             }
         }
     }
@@ -80,22 +82,22 @@ impl Words {
     /// What a charge would get.
     #[inline]
     pub(super) fn decide(&self, hash: u64, now: Nanos, cost: u64, held: u64) -> Decision {
-        let (state, machine) = self.read(hash, now);
-        machine.decide(state, now, cost, held)
+        let (state, present) = self.read(hash, now);
+        present.decide(state, now, cost, held)
     }
 
     /// Whether a charge would be made; its cost is not zero.
     #[inline]
     pub(super) fn fits(&self, hash: u64, now: Nanos, cost: u64, held: u64) -> bool {
-        let (state, machine) = self.read(hash, now);
-        machine.charge(state, now, cost, held) != Step::Denied
+        let (state, present) = self.read(hash, now);
+        present.charge(state, now, cost, held) != Step::Denied
     }
 
     /// What a charge has left that wrote `word`: the key need not be looked for again.
     #[inline]
     pub(super) fn after(&self, word: u64, now: Nanos, held: u64) -> Decision {
-        let present = self.quotas.present(now);
-        present.machine.decide(present.state(word, now), now, 0, held)
+        let present = self.quotas.present();
+        present.decide(present.state(word, now), now, 0, held)
     }
 
     pub(super) fn explain(&self, denied: Denied, now: Nanos, cost: u64, held: u64) -> Decision {
@@ -105,9 +107,10 @@ impl Words {
     /// What a charge would do; `None` where it is not known. An error where it does not fit.
     #[inline]
     pub(super) fn foresee(&self, hash: u64, now: Nanos, cost: u64) -> Option<Result<Made, ()>> {
+        let plain = self.is_plain(now);
         match &self.cells {
-            Cells::One(cell) => Some(cell.foresee(&self.quotas, now, cost)),
-            Cells::Many { table, .. } => table.foresee(&self.quotas, hash, now, cost),
+            Cells::One(cell, _) => Some(cell.foresee(&self.quotas, now, cost, plain)),
+            Cells::Many { table, .. } => table.foresee(&self.quotas, hash, now, cost, plain),
         }
     }
 
@@ -115,7 +118,7 @@ impl Words {
     #[inline]
     pub(super) fn make(&self, charge: &Made) -> bool {
         match &self.cells {
-            Cells::One(cell) => cell.make(charge),
+            Cells::One(cell, _) => cell.make(charge),
             Cells::Many { table, .. } => table.make(charge),
         }
     }
@@ -127,11 +130,13 @@ impl Words {
         now: Nanos,
         cost: u64,
         held: u64,
+        plain: bool,
     ) -> Result<K, Denied> {
+        let asked = (now, cost, held);
         match &self.cells {
-            Cells::One(cell) => cell.charge(0, &self.quotas, now, cost, held),
+            Cells::One(cell, _) => cell.charge(0, &self.quotas, asked, plain),
             Cells::Many { table, overflow } => {
-                match table.charge(&self.quotas, hash, now, cost, held, Some(overflow)) {
+                match table.charge(&self.quotas, hash, asked, Some(overflow), plain) {
                     Charged::Made(made) => Ok(made),
                     Charged::Denied(denied) => Err(denied),
                     Charged::NoRoom => overflow.charge(&self.quotas, hash, now, cost, held),
@@ -140,11 +145,27 @@ impl Words {
         }
     }
 
+    /// Whether it is known that nothing fits now.
+    #[inline(always)]
+    pub(super) fn refuses(&self, now: Nanos) -> bool {
+        matches!(&self.cells, Cells::One(cell, refusal) if refusal.stands(cell, now))
+    }
+
+    /// Takes note of what one permit was denied that nobody held.
+    #[cold]
+    pub(super) fn note(&self, denied: Denied, now: Nanos) {
+        if let Cells::One(_, refusal) = &self.cells
+            && let Some(wait) = self.explain(denied, now, 1, 0).retry_after()
+        {
+            refusal.note(denied, now + wait);
+        }
+    }
+
     /// Charges what was held at `place`.
     pub(super) fn force(&self, place: u64, hash: u64, now: Nanos, cost: u64) {
         let quotas = &self.quotas;
         match &self.cells {
-            Cells::One(cell) => cell.force(quotas, now, cost),
+            Cells::One(cell, _) => cell.force(quotas, now, cost),
             Cells::Many { table, overflow } => match overflow.bucket(place) {
                 None if table.force(quotas, hash, now, cost, Some(overflow)) => {}
                 // There is no room, or what there was is taken by now.
@@ -156,7 +177,7 @@ impl Words {
     /// What holds of a key are counted by: the key, or the overflow bucket it shares.
     pub(super) fn place(&self, hash: u64, now: Nanos) -> u64 {
         match &self.cells {
-            Cells::One(_) => 0,
+            Cells::One(..) => 0,
             Cells::Many { table, .. } if table.has_room(&self.quotas, hash, now) => {
                 Seat::place_of(hash)
             }
@@ -167,7 +188,7 @@ impl Words {
     /// Restore or burn; says which it was.
     pub(super) fn undo(&self, made: &Made, now: Nanos) -> bool {
         match &self.cells {
-            Cells::One(cell) => cell.undo(&self.quotas, made, now),
+            Cells::One(cell, _) => cell.undo(&self.quotas, made, now),
             Cells::Many { table, overflow } => match overflow.bucket(made.place) {
                 Some(bucket) => bucket.undo(&self.quotas, made, now),
                 None => table.undo(&self.quotas, made, now),
@@ -178,7 +199,7 @@ impl Words {
     /// Forgets a key; says whether anything was known of it.
     pub(super) fn reset(&self, hash: u64, now: Nanos) -> bool {
         match &self.cells {
-            Cells::One(cell) => cell.reset(&self.quotas, now),
+            Cells::One(cell, _) => cell.reset(&self.quotas, now),
             Cells::Many { table, .. } => table.reset(&self.quotas, hash, now),
         }
     }
@@ -186,7 +207,7 @@ impl Words {
     /// How many keys hold state.
     pub(super) fn tracked(&self, now: Nanos) -> u64 {
         match &self.cells {
-            Cells::One(_) => 0,
+            Cells::One(..) => 0,
             Cells::Many { table, .. } => table.tracked(&self.quotas, now),
         }
     }
@@ -199,10 +220,15 @@ impl Words {
 
     /// Puts `machine` in force; what is spent stays spent. Callers are serialised.
     pub(super) fn renew(&self, machine: Machine, now: Nanos) {
-        let old = self.quotas.present(now).machine;
-        // On the ramp from here on: the base that time is counted from is the ramp's time.
-        let machine = old.warming().map_or(machine, |warming| machine.on(warming));
-        self.replace(machine.rebased(now).succeeding(&old, now), now);
+        let machine = match self.quotas.present().compiled(now) {
+            // On the ramp that there is: the base that time is counted from is the ramp's time.
+            Compiled::Warming(old) => {
+                machine.on(old.warming()).rebased(now).succeeding(&old, now).words()
+            }
+            Compiled::Word(old) => machine.rebased(now).succeeding(&old, now),
+            Compiled::Sliding(_) => machine,
+        };
+        self.replace(machine, now);
     }
 
     fn replace(&self, machine: Machine, now: Nanos) {
@@ -210,7 +236,7 @@ impl Words {
         // Before the walk: from here on nobody has to wait for its end to move the base.
         self.expire_with(machine);
         match &self.cells {
-            Cells::One(cell) => cell.convert(&self.quotas, now),
+            Cells::One(cell, _) => cell.convert(&self.quotas, now),
             Cells::Many { table, overflow } => {
                 table.convert(&self.quotas, now);
                 overflow.convert(&self.quotas, now);
@@ -222,6 +248,23 @@ impl Words {
         let is_told = self.warmth.as_ref().is_some_and(|warmth| warmth.goes_cold());
         let expires = if is_told { 0 } else { machine.expires().get() };
         self.expires.store(expires, Ordering::Relaxed);
+        let may_be = self.warmth.is_none() && !self.never_plain.load(Ordering::Relaxed);
+        let plain = if may_be { machine.plain_until().get() } else { 0 };
+        self.plain_until.store(plain, Ordering::Relaxed);
+    }
+
+    /// From here on permits may be held, so that no charge goes the way that is short. Who is on it at this moment
+    /// comes before.
+    pub(super) fn never_plain(&self) {
+        self.never_plain.store(true, Ordering::SeqCst);
+        self.plain_until.store(0, Ordering::SeqCst);
+    }
+
+    /// Whether a charge may go the way that is short. Who reads an old value goes by a quota that is no longer in
+    /// force, which the word's tag tells.
+    #[inline]
+    pub(super) fn is_plain(&self, now: Nanos) -> bool {
+        now.get() < self.plain_until.load(Ordering::Relaxed)
     }
 
     /// Whether [`meet`](Self::meet) has anything to do.
@@ -238,12 +281,22 @@ impl Words {
         if let Some(warmth) = &self.warmth {
             warmth.meet(now);
         }
-        let is_far = || now >= self.quotas.present(now).machine.expires();
-        if is_far() {
+        if self.rebased(now).is_some() {
             let _serial = lock(serial);
-            if is_far() {
-                self.replace(self.quotas.present(now).machine.rebased(now), now);
+            if let Some(machine) = self.rebased(now) {
+                self.replace(machine, now);
             }
+        }
+    }
+
+    /// The quota in force with another base, where `now` is far from the one it has.
+    fn rebased(&self, now: Nanos) -> Option<Machine> {
+        match self.quotas.present().compiled(now) {
+            Compiled::Word(machine) => (now >= machine.expires()).then(|| machine.rebased(now)),
+            Compiled::Warming(machine) => {
+                (now >= machine.expires()).then(|| machine.rebased(now).words())
+            }
+            Compiled::Sliding(_) => None,
         }
     }
 

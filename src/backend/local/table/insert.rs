@@ -26,8 +26,8 @@ impl Table {
         // What a key spent while there was no room for it.
         let spent = || overflow.map_or(0, |overflow| overflow.state(quotas, hash, now));
         // A refusal needs no slot, and must not take one.
-        let (state, early) = (spent(), quotas.present(now));
-        if early.machine.charge(state, now, cost, held) == Step::Denied {
+        let (state, early) = (spent(), quotas.present());
+        if early.charge(state, now, cost, held) == Step::Denied {
             return Some(Charged::Denied(Denied(early.word(state))));
         }
         let _serial = self.serialise_inserts(hash);
@@ -39,14 +39,14 @@ impl Table {
         let Some(index) = self.claim(quotas, hash, now) else {
             return Some(Charged::NoRoom);
         };
-        let (state, present) = (spent(), quotas.present(now));
+        let (state, present) = (spent(), quotas.present());
         let (hash_cell, word_cell) = self.slot(index);
-        let first = present.machine.charge(state, now, cost, held);
+        let first = present.charge(state, now, cost, held);
         let word = present.word(match first {
             Step::To(state) => state,
             // The quota changed meanwhile. The slot stays with the key, and not with the word that its last
             // owner may just have read.
-            Step::Denied => state.max(present.machine.idle_word(now)),
+            Step::Denied => state.max(present.idle_word(now)),
         });
         // Relaxed: published by the word.
         hash_cell.store(hash, Ordering::Relaxed);
@@ -119,8 +119,8 @@ impl Table {
                         return slot;
                     }
                 } else if evictable.is_none() {
-                    let present = quotas.present(now);
-                    if present.machine.is_idle(present.state(word, now), now) {
+                    let present = quotas.present();
+                    if present.is_idle(present.state(word, now), now) {
                         evictable = slot;
                     }
                 }
@@ -153,8 +153,8 @@ impl Table {
                 if line.hash(i).load(Ordering::Relaxed) <= FREED || word == CLAIMED {
                     continue;
                 }
-                let present = quotas.present(now);
-                if !present.machine.is_idle(present.state(word, now), now)
+                let present = quotas.present();
+                if !present.is_idle(present.state(word, now), now)
                     || line
                         .word(i)
                         .compare_exchange(word, CLAIMED, Ordering::Relaxed, Ordering::Relaxed)
@@ -169,7 +169,7 @@ impl Table {
                 }
                 // Greater than the word it was: whoever found the key here just before must not be able to
                 // charge a slot that is nobody's. Release pairs with the acquire in `find`.
-                let freed = present.word(present.machine.idle_word(now));
+                let freed = present.word(present.idle_word(now));
                 line.word(i).store(freed, Ordering::Release);
             }
         }

@@ -24,12 +24,11 @@ mod insert;
 
 use super::{
     Denied, Kept, Made,
-    generations::Generations,
+    generations::{Generations, Present},
     lines::{Lines, SLOTS},
     overflow::Overflow,
 };
 use crate::{
-    algorithm::{Machine, Step},
     clock::Nanos,
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
@@ -180,12 +179,17 @@ impl Table {
 
     /// The state of a key; zero where it is not here.
     #[inline]
-    pub(super) fn state(&self, quotas: &Generations, hash: u64, now: Nanos) -> (u64, Machine) {
+    pub(super) fn state<'a>(
+        &self,
+        quotas: &'a Generations,
+        hash: u64,
+        now: Nanos,
+    ) -> (u64, Present<'a>) {
         let found = self.find(Self::stored(hash));
-        let present = quotas.present(now);
+        let present = quotas.present();
         match found {
-            Found::At(_, word) => (present.state(word, now), present.machine),
-            Found::Changing | Found::Absent => (0, present.machine),
+            Found::At(_, word) => (present.state(word, now), present),
+            Found::Changing | Found::Absent => (0, present),
         }
     }
 
@@ -205,13 +209,11 @@ impl Table {
         hash: u64,
         now: Nanos,
         cost: u64,
+        plain: bool,
     ) -> Option<Result<Made, ()>> {
         let Found::At(index, old) = self.find(Self::stored(hash)) else { return None };
-        let present = quotas.present(now);
-        Some(match present.machine.charge(present.state(old, now), now, cost, 0) {
-            Step::To(next) => Ok(Made { place: index as u64, old, new: present.word(next) }),
-            Step::Denied => Err(()),
-        })
+        let made = |new| Made { place: index as u64, old, new };
+        Some(quotas.charge(old, now, cost, 0, plain).map(made).ok_or(()))
     }
 
     /// Makes a charge that was foreseen, unless the word has changed since.
@@ -227,10 +229,9 @@ impl Table {
         &self,
         quotas: &Generations,
         hash: u64,
-        now: Nanos,
-        cost: u64,
-        held: u64,
+        (now, cost, held): (Nanos, u64, u64),
         overflow: Option<&Overflow>,
+        plain: bool,
     ) -> Charged<K> {
         let hash = Self::stored(hash);
         loop {
@@ -240,12 +241,9 @@ impl Table {
                     None => continue,
                 }
             };
-            let present = quotas.present(now);
-            let state = present.state(word, now);
-            let Step::To(next) = present.machine.charge(state, now, cost, held) else {
+            let Some(new) = quotas.charge(word, now, cost, held, plain) else {
                 return Charged::Denied(Denied(word));
             };
-            let new = present.word(next);
             if self.swap(index, word, new) {
                 return Charged::Made(K::of(Made { place: index as u64, old: word, new }));
             }
@@ -264,8 +262,8 @@ impl Table {
         let hash = Self::stored(hash);
         loop {
             if let Found::At(index, word) = self.find(hash) {
-                let present = quotas.present(now);
-                let state = present.machine.force(present.state(word, now), now, cost);
+                let present = quotas.present();
+                let state = present.force(present.state(word, now), now, cost);
                 if self.swap(index, word, present.word(state)) {
                     return true;
                 }
@@ -277,11 +275,11 @@ impl Table {
             }
             let Some(index) = self.claim(quotas, hash, now) else { return false };
             let spent = overflow.map_or(0, |overflow| overflow.state(quotas, hash, now));
-            let present = quotas.present(now);
+            let present = quotas.present();
             let (hash_cell, word_cell) = self.slot(index);
             hash_cell.store(hash, Ordering::Relaxed);
             // Release pairs with the acquire in `find`.
-            let word = present.word(present.machine.force(spent, now, cost));
+            let word = present.word(present.force(spent, now, cost));
             word_cell.store(word, Ordering::Release);
             return true;
         }
@@ -290,7 +288,7 @@ impl Table {
     /// Restore or burn: what was there before comes back only if the word is still the one we wrote.
     pub(super) fn undo(&self, quotas: &Generations, made: &Made, now: Nanos) -> bool {
         let Ok(index) = usize::try_from(made.place) else { return false };
-        let present = quotas.present(now);
+        let present = quotas.present();
         if !present.wrote(made.new) {
             return false;
         }
@@ -298,8 +296,8 @@ impl Table {
         // The charge brought the key here, or brought it back from idle: it stays, idle, with a word that
         // nobody may claim before time moves on. Were the old word put back, the next owner could write
         // the very word that is undone here, and whoever had read that would charge him.
-        let idle = made.old == 0 || present.machine.is_idle(old, now);
-        let restored = if idle { present.machine.idle_word(now) } else { old };
+        let idle = made.old == 0 || present.is_idle(old, now);
+        let restored = if idle { present.idle_word(now) } else { old };
         self.swap(index, made.new, present.word(restored))
     }
 
@@ -308,12 +306,12 @@ impl Table {
         let hash = Self::stored(hash);
         loop {
             let Found::At(index, word) = self.find(hash) else { return false };
-            let present = quotas.present(now);
+            let present = quotas.present();
             let state = present.state(word, now);
-            if !present.machine.is_known(state, now) {
+            if !present.is_known(state, now) {
                 return false;
             }
-            let idle = present.word(present.machine.idle_word(now));
+            let idle = present.word(present.idle_word(now));
             if self.swap(index, word, idle) {
                 return true;
             }
@@ -329,7 +327,7 @@ impl Table {
         for index in 0..self.lines.len() * SLOTS {
             loop {
                 let word = self.slot(index).1.load(Ordering::Acquire);
-                let present = quotas.present(now);
+                let present = quotas.present();
                 if word == CLAIMED || word == 0 || present.wrote(word) {
                     break;
                 }
@@ -348,9 +346,9 @@ impl Table {
             for i in 0..SLOTS {
                 let word = line.word(i).load(Ordering::Acquire);
                 if line.hash(i).load(Ordering::Relaxed) > FREED && word != CLAIMED && word != 0 {
-                    let present = quotas.present(now);
+                    let present = quotas.present();
                     let state = present.state(word, now);
-                    tracked += u64::from(present.machine.is_known(state, now));
+                    tracked += u64::from(present.is_known(state, now));
                 }
             }
         }
@@ -369,7 +367,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, FixedWindow, TokenBucket};
+    use crate::{Algorithm, FixedWindow, TokenBucket, algorithm::Step};
 
     /// A hit reads word and hash without a lock. Were the slot freed between that and the swap, with
     /// its word left as it was, the charge would go to a slot that is nobody's.
@@ -381,22 +379,24 @@ mod tests {
         for algorithm in many {
             let (quotas, table) = (Generations::of(algorithm), Table::new(4).expect("memory"));
             assert!(matches!(
-                table.charge(&quotas, 77, Nanos::new(1), 1, 0, None),
+                table.charge(&quotas, 77, (Nanos::new(1), 1, 0), None, false),
                 Charged::Made(())
             ));
             let later = Nanos::new(5_000_000_000);
             let Found::At(index, word) = table.find(77) else { panic!("the key is there") };
             assert!(table.reclaim(&quotas, later));
             assert!(matches!(table.find(77), Found::Absent));
-            let present = quotas.present(later);
-            let Step::To(next) = present.machine.charge(present.state(word, later), later, 1, 0)
-            else {
+            let present = quotas.present();
+            let Step::To(next) = present.charge(present.state(word, later), later, 1, 0) else {
                 panic!("an idle key")
             };
             assert!(!table.swap(index, word, present.word(next)), "{algorithm:?}");
             // The slot is free for the next key, whose word is a greater one.
             let freed = table.slot(index).1.load(Ordering::Relaxed);
-            assert!(matches!(table.charge(&quotas, 77, later, 1, 0, None), Charged::Made(())));
+            assert!(matches!(
+                table.charge(&quotas, 77, (later, 1, 0), None, false),
+                Charged::Made(())
+            ));
             let Found::At(again, word) = table.find(77) else { panic!("the key is back") };
             assert!(again != index || word > freed, "{algorithm:?}");
         }
@@ -415,7 +415,8 @@ mod tests {
             neighbours.filter(|hash| table.home(*hash) == home).take(5).collect();
         let [neighbours @ .., sixth] = &neighbours[..] else { panic!("five") };
         for hash in neighbours {
-            let made: Charged<()> = table.charge(&quotas, *hash, Nanos::new(1), 1, 0, None);
+            let made: Charged<()> =
+                table.charge(&quotas, *hash, (Nanos::new(1), 1, 0), None, false);
             assert!(matches!(made, Charged::Made(())));
             assert!(matches!(table.find(*hash), Found::At(index, _) if index / SLOTS == home));
         }
@@ -423,14 +424,14 @@ mod tests {
         let (index, _) = table.vacancy(&quotas, 77, later).expect("room");
         assert_eq!(table.slot(index).0.load(Ordering::Relaxed), UNUSED);
         assert_ne!(index / SLOTS, home);
-        assert!(matches!(table.charge(&quotas, 77, later, 1, 0, None), Charged::Made(())));
+        assert!(matches!(table.charge(&quotas, 77, (later, 1, 0), None, false), Charged::Made(())));
         for hash in neighbours.iter().chain([&77]) {
             assert!(matches!(table.find(*hash), Found::At(..)), "{hash}");
         }
         // Where five are kept, the sixth has to evict: an idle one.
         let (index, word) = table.vacancy(&quotas, *sixth, later).expect("idle keys");
-        let present = quotas.present(later);
+        let present = quotas.present();
         assert!(table.slot(index).0.load(Ordering::Relaxed) > FREED);
-        assert!(present.machine.is_idle(present.state(word, later), later));
+        assert!(present.is_idle(present.state(word, later), later));
     }
 }
