@@ -1,0 +1,376 @@
+//! Area WU: warm-up; and bad numbers in it.
+
+use std::time::Duration;
+
+use tower_sluice::{
+    Algorithm, ManualClock, Quota, RateLimitLayer, Rule, SlidingLog, SlidingWindow, TokenBucket,
+    WarmUp,
+};
+
+use crate::support_core::{HOUR, SECOND, Three, YEAR, algorithms, every, keyed, limiter, warmed};
+
+const NANO: Duration = Duration::from_nanos(1);
+
+#[test]
+fn ar_28_bad_warm_up_names_rule_and_field() {
+    let ten = WarmUp::over(SECOND * 10);
+    let numbers = [f64::NAN, f64::NEG_INFINITY, -2.0, -f64::MIN_POSITIVE, 0.0, f64::INFINITY];
+    let mut bad = Vec::new();
+    for number in numbers.into_iter().chain([1.5, 1.0 + f64::EPSILON]) {
+        bad.push((ten.start_factor(number), "start_factor"));
+        bad.push((ten.linear().start_factor(number), "start_factor"));
+    }
+    for number in numbers.into_iter().chain([0.5, 1.0 - f64::EPSILON, 1_000.5, f64::MAX]) {
+        bad.push((ten.cold_factor(number), "cold_factor"));
+    }
+    bad.extend([0, 17, u32::MAX].map(|exponent| (ten.power(exponent), "power")));
+    bad.extend([(WarmUp::over(Duration::MAX), "warm_up"), (ten.after_idle(SECOND), "after_idle")]);
+    bad.push((ten.after_idle(Duration::ZERO), "after_idle"));
+    // A number is bad even where it is of no consequence.
+    bad.push((WarmUp::over(Duration::ZERO).start_factor(f64::NAN), "start_factor"));
+    for algorithm in every(Quota::per_second(5)) {
+        for (warm_up, field) in &bad {
+            let rule = Rule::new("r", warmed(algorithm, *warm_up));
+            let error = RateLimitLayer::builder().rule(rule).build().expect_err(field);
+            assert_eq!((error.rule(), error.field()), (Some("r"), *field), "{error}");
+            assert!(!error.value().is_empty() && !error.reason().is_empty(), "{error}");
+        }
+        let good = [
+            ten.start_factor(f64::MIN_POSITIVE),
+            ten.start_factor(1.0),
+            ten.power(16),
+            ten.cold_factor(1.0),
+            ten.cold_factor(1_000.0),
+            ten.after_idle(Duration::MAX),
+            WarmUp::over(NANO),
+            WarmUp::over(YEAR * 584),
+        ];
+        for warm_up in good {
+            let three = Three::new(warmed(algorithm, warm_up));
+            assert!(three.ask(Duration::ZERO, 1).is_allowed(), "{algorithm:?}, {warm_up:?}");
+        }
+    }
+
+    // Idleness is at least the ramp and the time in which the quota is whole again.
+    let quota = Quota::new(10, HOUR);
+    let minutes = [60, 60, 60, 66, 60, 6].map(|minutes| SECOND * 60 * minutes);
+    for (algorithm, whole) in every(quota).zip(minutes) {
+        let build = |idle| {
+            let rule = Rule::new("r", warmed(algorithm, ten.after_idle(idle)));
+            RateLimitLayer::builder().clock(ManualClock::new()).rule(rule).build()
+        };
+        let least = SECOND * 10 + whole;
+        assert!(build(least).is_ok(), "{algorithm:?}");
+        let error = build(least - NANO).expect_err("too short");
+        assert_eq!((error.rule(), error.field()), (Some("r"), "after_idle"), "{algorithm:?}");
+        assert!(error.reason().contains(&format!("{least:?}")), "{error}");
+    }
+}
+
+#[test]
+fn ar_28_quotas_in_words_on_every_algorithm() {
+    let minute: Quota = "5/min".parse().expect("a quota");
+    for algorithm in every(Quota::per_second(1)) {
+        let three = Three::new(algorithm.with_quota(minute));
+        let limit = three.one.peek(0).limit();
+        assert_eq!(limit, if matches!(algorithm, Algorithm::LeakyBucket(_)) { 1 } else { 5 });
+        assert_eq!(three.admitted(Duration::ZERO, 6), limit);
+    }
+    // A burst is for buckets, and is not read over.
+    let burst: Quota = "5/min burst 10".parse().expect("a quota");
+    let zero: Quota = "5/min burst 0".parse().expect("a quota");
+    for algorithm in every(Quota::per_second(1)) {
+        for quota in [burst, zero] {
+            let rule = Rule::new("r", algorithm.with_quota(quota));
+            let built = RateLimitLayer::builder().rule(rule).build();
+            if quota == burst && matches!(algorithm, Algorithm::TokenBucket(_)) {
+                assert!(built.is_ok());
+                continue;
+            }
+            let error = built.expect_err("a burst");
+            assert_eq!((error.rule(), error.field()), (Some("r"), "burst"), "{algorithm:?}");
+        }
+    }
+    // The same by `set_limit`, and the old quota stays in force.
+    for algorithm in [SlidingLog::per_second(3).into(), SlidingWindow::per_second(3).into()] {
+        let three = Three::new(algorithm);
+        for quota in [burst, zero, Quota::per_second(u64::MAX), Quota::new(3, Duration::MAX)] {
+            assert!(three.one.set_limit(quota).is_err(), "{algorithm:?}: {quota}");
+            assert!(three.many.set_limit(quota).is_err(), "{algorithm:?}: {quota}");
+            assert!(three.layer.handle().set_limit("three", quota).is_err(), "{algorithm:?}");
+        }
+        assert_eq!(three.admitted(Duration::ZERO, 4), 3, "{algorithm:?}");
+    }
+}
+
+/// The case's requests: ten that take all at once, then one a second; which passed.
+fn ten_and_ten(algorithm: Algorithm, start: Duration) -> Vec<bool> {
+    let three = Three::new(algorithm);
+    let limit = three.one.peek(0).limit();
+    let at_once = (0..10).map(|_| start);
+    let seconds = (1..=10).map(|second| start + SECOND * second);
+    at_once.chain(seconds).map(|instant| three.ask(instant, limit).is_allowed()).collect()
+}
+
+#[test]
+fn wu_01_no_period_is_no_warm_up() {
+    let curves = |period| {
+        let ramp = WarmUp::over(period);
+        [ramp, ramp.linear(), ramp.power(16), ramp.cold_factor(10.0), ramp.start_factor(1e-9)]
+    };
+    for algorithm in every(Quota::per_second(5)) {
+        let plain = ten_and_ten(algorithm, Duration::ZERO);
+        assert_eq!(plain.iter().position(|passed| !passed), Some(1), "{algorithm:?}");
+        // The sliding window's cells cost it one of eleven.
+        let passed = plain.iter().filter(|passed| **passed).count();
+        let expected = if matches!(algorithm, Algorithm::SlidingWindow(_)) { 6 } else { 11 };
+        assert_eq!(passed, expected, "{algorithm:?}");
+        for warm_up in curves(Duration::ZERO) {
+            let warmed = warmed(algorithm, warm_up);
+            assert_eq!(ten_and_ten(warmed, Duration::ZERO), plain, "{warmed:?}");
+        }
+        // A ramp of a nanosecond is over after it.
+        for warm_up in curves(NANO) {
+            let warmed = warmed(algorithm, warm_up);
+            let three = Three::new(warmed);
+            let limit = three.one.peek(0).limit();
+            if limit > 1 {
+                let denied = three.ask(Duration::ZERO, limit);
+                assert_eq!(denied.retry_after(), Some(NANO), "{warmed:?}");
+            }
+            assert_eq!(
+                ten_and_ten(warmed, NANO),
+                ten_and_ten(algorithm, NANO),
+                "{warmed:?}, from a nanosecond on"
+            );
+        }
+    }
+}
+
+#[test]
+fn wu_01_a_century_stays_at_its_floor() {
+    let century = WarmUp::over(YEAR * 100);
+    for warm_up in [century, century.linear(), century.cold_factor(10.0)] {
+        // A tenth of five a second is one each two seconds; a window's limit is at least 1.
+        let expected = [6, 11, 11, 6, 11, 6];
+        for (algorithm, expected) in every(Quota::per_second(5)).zip(expected) {
+            let three = Three::new(warmed(algorithm, warm_up));
+            assert_eq!(three.admitted(Duration::ZERO, 10), 1, "{algorithm:?}");
+            // A little late, since the last bit of a century's part is some nanoseconds.
+            let later = (1..=10).map(|second| (SECOND + NANO * 10_000) * second);
+            let passed = later.filter(|instant| three.ask(*instant, 1).is_allowed()).count();
+            assert_eq!(1 + passed, expected, "{algorithm:?}, {warm_up:?}");
+            // All at once is to be had when the ramp is over, and without an overflow.
+            let limit = three.one.peek(0).limit();
+            let instant = SECOND * 20;
+            let decision = three.ask(instant, limit);
+            if limit > 1 {
+                let wait = decision.retry_after().expect("not for a century");
+                assert!(wait <= YEAR * 100 - instant && wait > YEAR * 90, "{wait:?}");
+                assert!(three.ask(instant + wait, limit).is_allowed(), "{algorithm:?}");
+            }
+        }
+    }
+}
+
+/// A curve: its share of the quota at a part of the period, and the integral of that.
+struct Curve {
+    warm_up: WarmUp,
+    share: fn(f64) -> f64,
+    integral: fn(f64) -> f64,
+}
+
+const THIRD: f64 = 1.0 / 3.0;
+
+/// From one third to the whole in ten seconds.
+fn curves() -> [Curve; 3] {
+    let ramp = WarmUp::over(SECOND * 10).start_factor(THIRD);
+    [
+        Curve {
+            warm_up: ramp.linear(),
+            share: |x| THIRD + (1.0 - THIRD) * x,
+            integral: |x| THIRD * x + (1.0 - THIRD) * x * x / 2.0,
+        },
+        Curve {
+            warm_up: ramp,
+            share: |x| THIRD + (1.0 - THIRD) * x * x,
+            integral: |x| THIRD * x + (1.0 - THIRD) * x * x * x / 3.0,
+        },
+        Curve {
+            warm_up: ramp.cold_factor(3.0),
+            share: |x| (9.0 - 8.0 * x).powf(-0.5),
+            integral: |x| 2.0 * (3.0 - (9.0 - 8.0 * x).sqrt()) / 8.0,
+        },
+    ]
+}
+
+impl Curve {
+    /// What comes back by `milli` at ninety a second, in permits.
+    fn gained(&self, milli: u64) -> f64 {
+        let part = milli.min(10_000) as f64 / 10_000.0;
+        900.0 * (self.integral)(part) + 0.09 * milli.saturating_sub(10_000) as f64
+    }
+
+    /// A limit of ninety at `milli`.
+    fn limit(&self, milli: u64) -> usize {
+        let share = if milli < 10_000 { (self.share)(milli as f64 / 10_000.0) } else { 1.0 };
+        (90.0 * share + 1e-9) as usize
+    }
+}
+
+/// Whether what was admitted at `came` counts at `now`, both in milliseconds, with a second's window.
+fn counts(algorithm: Algorithm, came: u64, now: u64) -> bool {
+    match algorithm {
+        Algorithm::FixedWindow(_) => came / 1_000 == now / 1_000,
+        Algorithm::SlidingLog(_) => came + 1_000 > now,
+        Algorithm::SlidingWindow(_) => (came / 100 + 1) * 100 + 1_000 > now,
+        other => unreachable!("{other:?} counts no windows"),
+    }
+}
+
+#[test]
+fn wu_02_the_burst_at_the_start_is_on_the_ramp() {
+    for curve in curves() {
+        for algorithm in every(Quota::per_second(90)) {
+            let three = Three::new(warmed(algorithm, curve.warm_up));
+            // 200 a second for 20 s, each as a slow model has it; a hair late, as a bucket never rounds up.
+            let mut passed: Vec<u64> = Vec::new();
+            for milli in (0..20_000).step_by(5) {
+                let is_due = match algorithm {
+                    // A third of the burst, and what has come back since.
+                    Algorithm::TokenBucket(_) => {
+                        30.0 + curve.gained(milli) + 1e-6 >= passed.len() as f64 + 1.0
+                    }
+                    Algorithm::LeakyBucket(_) => passed
+                        .last()
+                        .is_none_or(|last| curve.gained(milli) - curve.gained(*last) + 1e-6 >= 1.0),
+                    _ => {
+                        let live = passed.iter().filter(|came| counts(algorithm, **came, milli));
+                        live.count() < curve.limit(milli)
+                    }
+                };
+                let decision = three.ask(Duration::from_millis(milli) + NANO * 3, 1);
+                let what = format!("{algorithm:?}, {:?} at {milli} ms", curve.warm_up);
+                assert_eq!(decision.is_allowed(), is_due, "{what}: {decision:?}");
+                if is_due {
+                    passed.push(milli);
+                }
+            }
+            let within =
+                |from, to| passed.iter().filter(|milli| (from..to).contains(*milli)).count();
+            if matches!(algorithm, Algorithm::LeakyBucket(_)) {
+                continue;
+            }
+            assert!(within(0, 1_000) <= 63 + 1, "{algorithm:?}");
+            assert!((800..=900).contains(&within(10_000, 20_000)), "{algorithm:?}");
+            // No second has less than the one before, but for the burst that was there at first.
+            let seconds: Vec<_> = (0..20).map(|n| within(n * 1_000, (n + 1) * 1_000)).collect();
+            if matches!(algorithm, Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_)) {
+                let first = match algorithm {
+                    Algorithm::TokenBucket(_) => seconds[0] - 30,
+                    _ => seconds[0],
+                };
+                let mut before = first;
+                for second in &seconds[1..] {
+                    assert!(second + 1 >= before, "{algorithm:?}: {seconds:?}");
+                    before = *second;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wu_02_the_numbers_of_the_case() {
+    let [linear, ..] = curves();
+    let bucket = TokenBucket::per_second(90).warm_up(linear.warm_up);
+    // As many as there are, each millisecond: a third of the burst at once, and three in 100 ms.
+    let three = Three::new(bucket.into());
+    assert_eq!(three.admitted(Duration::ZERO, 100), 30);
+    let later = (1..100).map(|n| three.admitted(Duration::from_millis(n), 20));
+    assert_eq!(later.sum::<u64>(), 2);
+    assert_eq!(three.admitted(Duration::from_millis(100), 20), 1);
+
+    // The integral of 30 + 6t is 600, and thirty were there; from then on ninety a second.
+    let three = Three::new(bucket.into());
+    let instant = |n: u64| Duration::from_millis(5 * n) + NANO * 3;
+    let offered: Vec<_> = (0..=4_000).map(|n| (n, three.admitted(instant(n), 1))).collect();
+    let until = |end| offered.iter().filter(|(n, _)| *n <= end).map(|(_, n)| n).sum::<u64>();
+    assert_eq!(until(2_000), 630);
+    assert_eq!(until(4_000) - until(2_000), 900);
+
+    // Everybody's burst is on it, and who comes late has no more.
+    for algorithm in algorithms(Quota::per_second(90)) {
+        let clock = ManualClock::new();
+        let many = keyed(warmed(algorithm, linear.warm_up), clock.clone(), None);
+        for second in 0..=10 {
+            clock.set((SECOND * second).into());
+            let key = u64::from(second);
+            let passed = (0..100).filter(|_| many.try_acquire(key).is_allowed()).count();
+            assert_eq!(passed as u64, 30 + 6 * key, "{algorithm:?} at {second} s");
+        }
+    }
+
+    // What is above the present burst waits for the ramp: sixty for five seconds.
+    for algorithm in algorithms(Quota::per_second(90)) {
+        let three = Three::new(warmed(algorithm, linear.warm_up));
+        let wait = three.ask(Duration::ZERO, 60).retry_after().expect("more than thirty");
+        assert!(wait <= SECOND * 5 && wait >= SECOND * 5 - NANO * 2, "{algorithm:?}: {wait:?}");
+        assert!(!three.ask(wait - NANO, 60).is_allowed(), "{algorithm:?}");
+        assert!(three.ask(wait, 60).is_allowed(), "{algorithm:?}");
+        assert!(three.ask(wait, 91).is_never(), "{algorithm:?}");
+    }
+}
+
+#[test]
+fn wu_04_the_rule_goes_cold_and_not_its_keys() {
+    let [linear, ..] = curves();
+    let once = linear.warm_up;
+    let again = once.after_idle(SECOND * 60);
+    for algorithm in algorithms(Quota::per_second(90)) {
+        // An unchanged quota does not start the ramp anew, half way.
+        let three = Three::new(warmed(algorithm, once));
+        three.clock.set((SECOND * 5).into());
+        three.one.set_limit(Quota::per_second(90)).expect("the same");
+        three.many.set_limit(Quota::per_second(90)).expect("the same");
+        three.layer.handle().set_limit("three", Quota::per_second(90)).expect("the same");
+        assert_eq!(three.admitted(SECOND * 5, 100), 60, "{algorithm:?}");
+
+        // A new key on a warm rule has the whole, and so has one after idleness that is not asked for.
+        for (warm_up, after_idle) in [(once, 90), (again, 30)] {
+            let algorithm = warmed(algorithm, warm_up);
+            let clock = ManualClock::new();
+            let (one, many) =
+                (limiter(algorithm, clock.clone()), keyed(algorithm, clock.clone(), None));
+            let admitted = |second: u64, key: &str| {
+                clock.set((SECOND * second as u32).into());
+                let of_one = (0..100).filter(|_| one.try_acquire().is_allowed()).count();
+                let of_many = (0..100).filter(|_| many.try_acquire(key).is_allowed()).count();
+                [of_one, of_many]
+            };
+            assert_eq!(admitted(20, "new"), [90; 2], "{algorithm:?}");
+            // A nanosecond less than a minute is none.
+            clock.set((SECOND * 80 - NANO).into());
+            assert_eq!(many.peek("new", 0).remaining(), 90, "{algorithm:?}");
+            assert_eq!(admitted(80, "new"), [after_idle; 2], "{algorithm:?}");
+            // One key goes on, and the ramp with it, for all keys.
+            assert_eq!(admitted(90, "newer"), [90; 2], "{algorithm:?}");
+            // Refusals keep nothing warm.
+            for second in 91..150 {
+                clock.set((SECOND * second).into());
+                assert!(
+                    one.try_acquire_many(91).is_never()
+                        && many.try_acquire_many("new", 91).is_never()
+                );
+            }
+            assert_eq!(admitted(150, "newest"), [after_idle; 2], "{algorithm:?}");
+        }
+
+        // Two instances of a service, started 30 s apart, each warm up by themselves.
+        let clock = ManualClock::new();
+        let first = limiter(warmed(algorithm, once), clock.clone());
+        clock.set((SECOND * 30).into());
+        let second = limiter(warmed(algorithm, once), clock.clone());
+        assert_eq!([&first, &second].map(|one| one.peek(0).remaining()), [90, 30], "{algorithm:?}");
+    }
+}
