@@ -7,7 +7,10 @@ use tower_sluice::{
     WarmUp,
 };
 
-use crate::support_core::{HOUR, SECOND, Three, YEAR, algorithms, every, keyed, limiter, warmed};
+use crate::{
+    support_core::{HOUR, SECOND, Three, YEAR, algorithms, every, keyed, limiter, warmed},
+    tasks::{Steps, Tasks},
+};
 
 const NANO: Duration = Duration::from_nanos(1);
 
@@ -372,5 +375,55 @@ fn wu_04_the_rule_goes_cold_and_not_its_keys() {
         clock.set((SECOND * 30).into());
         let second = limiter(warmed(algorithm, once), clock.clone());
         assert_eq!([&first, &second].map(|one| one.peek(0).remaining()), [90, 30], "{algorithm:?}");
+    }
+}
+
+/// When callers of these costs pass who ask one after the other and come back exactly when they were told.
+fn in_turn(algorithm: Algorithm, costs: &[u64]) -> Vec<Duration> {
+    let three = Three::new(algorithm);
+    let mut instant = Duration::ZERO;
+    let mut turn = |cost: &u64| {
+        while let Some(wait) = three.ask(instant, *cost).retry_after() {
+            instant += wait;
+        }
+        instant
+    };
+    costs.iter().map(&mut turn).collect()
+}
+
+#[test]
+fn wu_02_who_waits_is_served_as_the_ramp_allows() {
+    let cold = WarmUp::over(SECOND * 10).cold_factor(10.0);
+    let ramps = curves().map(|curve| curve.warm_up).into_iter().chain([cold]);
+    for warm_up in ramps {
+        for algorithm in every(Quota::per_second(90)) {
+            let is_leaky = matches!(algorithm, Algorithm::LeakyBucket(_));
+            let costs = if is_leaky { [1; 9] } else { [20, 60, 1, 90, 30, 1, 45, 75, 90] };
+            let algorithm = warmed(algorithm, warm_up);
+            let expected = in_turn(algorithm, &costs);
+            for newest_first in [false, true] {
+                let clock = Steps::default();
+                let one = limiter(algorithm, clock.clone());
+                let many = keyed(algorithm, clock.clone(), None);
+                let mut tasks = Tasks::new(clock).newest_first(newest_first);
+                for (caller, cost) in costs.into_iter().enumerate() {
+                    let (one, many) = (one.clone(), many.clone());
+                    tasks.start((0, caller), async move {
+                        one.acquire_many(cost, HOUR).await.is_allowed()
+                    });
+                    tasks.start((1, caller), async move {
+                        many.acquire_many("key", cost, HOUR).await.is_allowed()
+                    });
+                }
+                tasks.to(SECOND * 30);
+                for (way, caller) in (0..costs.len()).flat_map(|caller| [(0, caller), (1, caller)])
+                {
+                    let ended = tasks.ended().iter().find(|(name, ..)| *name == (way, caller));
+                    let ended = ended.map(|(_, instant, passed)| (*instant, *passed));
+                    let due = Some((expected[caller], true));
+                    assert_eq!(ended, due, "{algorithm:?}: caller {caller}, way {way}");
+                }
+            }
+        }
     }
 }
