@@ -8,11 +8,50 @@ use tower_sluice::{
 };
 
 use crate::{
-    support_core::{HOUR, SECOND, Three, YEAR, algorithms, every, keyed, limiter, warmed},
+    support_core::{
+        HOUR, SECOND, Three, YEAR, algorithms, counts_for, every, keyed, limiter, warmed,
+    },
     tasks::{Steps, Tasks},
 };
 
 const NANO: Duration = Duration::from_nanos(1);
+
+#[test]
+fn ar_01_clock_stepped_backwards_on_a_ramp() {
+    let [linear, ..] = curves();
+    for algorithm in algorithms(Quota::per_second(90)) {
+        let three = Three::new(warmed(algorithm, linear.warm_up));
+        // Half way two thirds are there, and a clock that goes back makes neither more nor a debt of them.
+        assert_eq!(three.admitted(SECOND * 5, 100), 60, "{algorithm:?}");
+        for back in [NANO, Duration::from_millis(300), SECOND, SECOND * 5] {
+            let denied = three.ask(SECOND * 5 - back, 1);
+            assert_eq!(denied.remaining(), 0, "{algorithm:?}");
+            let wait = denied.retry_after().expect("it is spent");
+            assert!(wait <= back + counts_for(algorithm), "{algorithm:?}, {back:?}: {wait:?}");
+        }
+        assert_eq!(three.admitted(SECOND * 5, 1), 0, "{algorithm:?}");
+        let later = three.admitted(SECOND * 5 + counts_for(algorithm), 100);
+        assert!((60..=67).contains(&later), "{algorithm:?}: {later}");
+    }
+}
+
+#[test]
+fn ar_04_huge_idle_gap_on_a_ramp() {
+    let ramp = WarmUp::over(SECOND);
+    for (warm_up, after_idle) in [(ramp, 5), (ramp.after_idle(SECOND * 100), 1)] {
+        for algorithm in every(Quota::per_second(5)) {
+            let three = Three::new(warmed(algorithm, warm_up));
+            let limit = three.one.peek(0).limit();
+            let mut instant = 0;
+            for (jump, expected) in [(0, 1), (1_u64 << 62, after_idle), ((1 << 63) - 1, after_idle)]
+            {
+                instant += jump;
+                let passed = three.admitted(Duration::from_nanos(instant), 6);
+                assert_eq!(passed, expected.min(limit), "{algorithm:?} after {jump}");
+            }
+        }
+    }
+}
 
 #[test]
 fn ar_28_bad_warm_up_names_rule_and_field() {
@@ -338,6 +377,18 @@ fn wu_04_the_rule_goes_cold_and_not_its_keys() {
         three.many.set_limit(Quota::per_second(90)).expect("the same");
         three.layer.handle().set_limit("three", Quota::per_second(90)).expect("the same");
         assert_eq!(three.admitted(SECOND * 5, 100), 60, "{algorithm:?}");
+
+        // Nor is a quota taken that is not whole again by the time the rule goes cold.
+        let three = Three::new(warmed(algorithm, again));
+        let errors = [
+            three.one.set_limit(Quota::per_hour(90)).map_err(|error| error.field().to_owned()),
+            three.many.set_limit(Quota::per_hour(90)).map_err(|error| error.field().to_owned()),
+        ];
+        assert!(
+            errors.iter().all(|error| error.as_ref().is_err_and(|field| field == "after_idle"))
+        );
+        assert!(three.layer.handle().set_limit("three", Quota::per_hour(90)).is_err());
+        assert_eq!(three.admitted(Duration::ZERO, 100), 30, "{algorithm:?}");
 
         // A new key on a warm rule has the whole, and so has one after idleness that is not asked for.
         for (warm_up, after_idle) in [(once, 90), (again, 30)] {
