@@ -429,10 +429,11 @@ fn wu_04_the_rule_goes_cold_and_not_its_keys() {
     }
 }
 
-/// When callers of these costs pass who ask one after the other and come back exactly when they were told.
-fn in_turn(algorithm: Algorithm, costs: &[u64]) -> Vec<Duration> {
+/// When callers of these costs pass who ask from `start` on, one after the other, and come back exactly when they were
+/// told.
+fn in_turn(algorithm: Algorithm, costs: &[u64], start: Duration) -> Vec<Duration> {
     let three = Three::new(algorithm);
-    let mut instant = Duration::ZERO;
+    let mut instant = start;
     let mut turn = |cost: &u64| {
         while let Some(wait) = three.ask(instant, *cost).retry_after() {
             instant += wait;
@@ -446,17 +447,23 @@ fn in_turn(algorithm: Algorithm, costs: &[u64]) -> Vec<Duration> {
 fn wu_02_who_waits_is_served_as_the_ramp_allows() {
     let cold = WarmUp::over(SECOND * 10).cold_factor(10.0);
     let ramps = curves().map(|curve| curve.warm_up).into_iter().chain([cold]);
-    for warm_up in ramps {
+    // At the start, half way, and when the rule has gone cold again.
+    let ramps = ramps.flat_map(|warm_up| {
+        let again = warm_up.after_idle(SECOND * 60);
+        [(warm_up, Duration::ZERO), (warm_up, SECOND * 5), (again, SECOND * 100)]
+    });
+    for (warm_up, start) in ramps {
         for algorithm in every(Quota::per_second(90)) {
             let is_leaky = matches!(algorithm, Algorithm::LeakyBucket(_));
             let costs = if is_leaky { [1; 9] } else { [20, 60, 1, 90, 30, 1, 45, 75, 90] };
             let algorithm = warmed(algorithm, warm_up);
-            let expected = in_turn(algorithm, &costs);
+            let expected = in_turn(algorithm, &costs, start);
             for newest_first in [false, true] {
                 let clock = Steps::default();
                 let one = limiter(algorithm, clock.clone());
                 let many = keyed(algorithm, clock.clone(), None);
                 let mut tasks = Tasks::new(clock).newest_first(newest_first);
+                tasks.to(start);
                 for (caller, cost) in costs.into_iter().enumerate() {
                     let (one, many) = (one.clone(), many.clone());
                     tasks.start((0, caller), async move {
@@ -466,7 +473,7 @@ fn wu_02_who_waits_is_served_as_the_ramp_allows() {
                         many.acquire_many("key", cost, HOUR).await.is_allowed()
                     });
                 }
-                tasks.to(SECOND * 30);
+                tasks.to(start + SECOND * 30);
                 for (way, caller) in (0..costs.len()).flat_map(|caller| [(0, caller), (1, caller)])
                 {
                     let ended = tasks.ended().iter().find(|(name, ..)| *name == (way, caller));
