@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "some cases want real sockets and tasks")]
 
 mod arithmetic;
+mod bad_numbers;
 #[path = "../shared/civil.rs"]
 mod civil;
 mod clocks;
