@@ -206,6 +206,11 @@
 //! Requests that no socket brought have no address: add axum's `MockConnectInfo` where a rule counts by
 //! it. [`SetupFault`](event::SetupFault) shows a test that the set-up is right.
 //!
+//! # Supported targets
+//!
+//! 64-bit targets, and 32-bit ones with 64-bit atomics, where all numbers are the same. `wasm32-unknown-unknown` is
+//! not supported, since tokio's timer and the clocks need an operating system.
+//!
 //! # Features
 //!
 //! | feature | adds | default |

@@ -14,23 +14,24 @@ use std::{
 };
 
 use tower_sluice::{
-    FixedWindow, LeakyBucket, ManualClock, Quota, RateLimitLayer, Rule, TokenBucket, TokioClock,
+    FixedWindow, LeakyBucket, ManualClock, Quota, RateLimitLayer, Rule, SlidingLog, SlidingWindow,
+    TokenBucket, TokioClock,
     clock::{BoxFuture, Clock, Nanos},
 };
 
 use crate::support_core::{
-    HOUR, MILLI, SECOND, admitted, algorithms, at, keyed, leaky, limiter, retry_secs, scaled,
-    status,
+    HOUR, MILLI, SECOND, admitted, algorithms, at, counts_for, every, keyed, leaky, limiter,
+    retry_secs, scaled, status,
 };
 
 #[test]
 fn ar_01_clock_stepped_backwards() {
     // The case's 17 s and 106 s speak of the buckets. A window is over a minute after it began at 100 s,
-    // or by the clock at 120 s; no wait is longer than a window.
+    // or by the clock at 120 s; no wait is longer than a window. A cell of the sliding one has 6 s: that of 100 s
+    // began at 96 s, and no wait is longer than a window and a cell.
     let ten = Quota::per_minute(10);
-    let expected = [(17, 106), (60, 160), (31, 120), (17, 106)];
-    let all = algorithms(ten).into_iter().chain([leaky(ten)]);
-    for (algorithm, (wait, passes)) in all.zip(expected) {
+    let expected = [(17, 106), (60, 160), (31, 120), (62, 162), (60, 160), (17, 106)];
+    for (algorithm, (wait, passes)) in every(ten).zip(expected) {
         let clock = ManualClock::new();
         let one = limiter(algorithm, clock.clone());
         let many = keyed(algorithm, clock.clone(), None);
@@ -38,7 +39,8 @@ fn ar_01_clock_stepped_backwards() {
             clock.set(Nanos::ZERO + second * SECOND);
             let decision = one.try_acquire();
             assert_eq!(many.try_acquire("k"), decision);
-            assert!(retry_secs(&decision).unwrap_or(1) <= 60, "{algorithm:?}: {decision:?}");
+            let longest = counts_for(algorithm).as_secs();
+            assert!(retry_secs(&decision).unwrap_or(1) <= longest, "{algorithm:?}: {decision:?}");
             decision
         };
         for _ in 0..one.peek(0).limit() {
@@ -47,7 +49,7 @@ fn ar_01_clock_stepped_backwards() {
         assert!(!call(100).is_allowed());
         let denied = call(89);
         assert_eq!((retry_secs(&denied), denied.remaining()), (Some(wait), 0), "{algorithm:?}");
-        let first = (90..=160).find(|second| call(*second).is_allowed());
+        let first = (90..=162).find(|second| call(*second).is_allowed());
         assert_eq!(first, Some(passes), "{algorithm:?}");
     }
 }
@@ -79,7 +81,7 @@ impl Clock for Jumpy {
 fn ar_02_instants_out_of_order() {
     const THREADS: u64 = 16;
     let quota = Quota::new(100, Duration::from_millis(10));
-    for algorithm in algorithms(quota).into_iter().chain([leaky(quota)]) {
+    for algorithm in every(quota) {
         let jumpy = Jumpy { zero: Instant::now(), calls: AtomicU64::new(0) };
         let (one, many) = (limiter(algorithm, jumpy), keyed(algorithm, TokioClock, None));
         let began = Instant::now();
@@ -160,6 +162,8 @@ fn ar_02_instants_out_of_order() {
         TokenBucket::new(10, Duration::MAX).limiter().build(),
         FixedWindow::new(10, Duration::MAX).limiter().build(),
         FixedWindow::new(10, Duration::MAX).aligned().limiter().build(),
+        SlidingWindow::new(10, Duration::MAX).limiter().build(),
+        SlidingLog::new(10, Duration::MAX).limiter().build(),
     ];
     for built in endless {
         assert_eq!(built.expect_err("too long").field(), "period");
@@ -289,7 +293,7 @@ fn ar_23_suspend_and_resume() {
         clock.asleep.fetch_add((10 * HOUR).as_nanos() as u64, Ordering::Relaxed);
         assert!(!limiter.try_acquire().is_allowed());
         assert_eq!(status(&layer, &[]).0, 429);
-        clock.monotonic.advance(HOUR);
+        clock.monotonic.advance(counts_for(algorithm));
         assert!(limiter.try_acquire().is_allowed());
         assert_eq!(status(&layer, &[]).0, 200);
     }
@@ -317,7 +321,11 @@ fn ar_24_injected_clock_never_reads_the_system() {
 
     let bucket = TokenBucket::per_second(1_000_000_000).burst(1);
     let window = FixedWindow::new(1, Duration::from_micros(1));
-    for algorithm in [bucket.into(), window.into(), window.aligned().into()] {
+    let slides = SlidingWindow::new(1, Duration::from_micros(1));
+    let log = SlidingLog::new(1, Duration::from_micros(1));
+    for algorithm in
+        [bucket.into(), window.into(), window.aligned().into(), slides.into(), log.into()]
+    {
         let (one, many) = (limiter(algorithm, Still), keyed(algorithm, Still, Some(16)));
         let rule = Rule::new("still", algorithm);
         let layer = RateLimitLayer::builder().clock(Still).rule(rule).build().expect("a layer");
@@ -336,9 +344,10 @@ fn ar_24_injected_clock_never_reads_the_system() {
 async fn ar_25_tokio_clock_follows_paused_time() {
     let began = Instant::now();
     for algorithm in algorithms(Quota::new(1, 10 * SECOND)) {
-        // Aligned windows of a clock whose zero is some odd instant: begin with one.
+        // Aligned windows, and cells, of a clock whose zero is some odd instant: begin with one.
         let window = FixedWindow::new(1, 10 * SECOND).aligned();
-        if algorithm == window.into() {
+        let cells = SlidingWindow::new(1, 10 * SECOND);
+        if [window.into(), cells.into()].contains(&algorithm) {
             let limiter = limiter(algorithm, TokioClock);
             let _ = limiter.try_acquire();
             let wait = limiter.try_acquire().retry_after().expect("denied");
@@ -349,27 +358,30 @@ async fn ar_25_tokio_clock_follows_paused_time() {
         let layer =
             RateLimitLayer::builder().clock(TokioClock).rule(rule).build().expect("a layer");
         assert!(limiter.try_acquire().is_allowed());
+        let wait = counts_for(algorithm);
         assert_eq!(status(&layer, &[]), (200, None));
-        assert_eq!(status(&layer, &[]), (429, Some(10)));
-        tokio::time::advance(Duration::from_millis(9_999)).await;
+        assert_eq!(status(&layer, &[]), (429, Some(wait.as_secs())));
+        tokio::time::advance(wait - Duration::from_millis(1)).await;
         assert_eq!(retry_secs(&limiter.try_acquire()), Some(1));
         assert_eq!(status(&layer, &[]), (429, Some(1)));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(limiter.try_acquire().is_allowed());
         assert_eq!(status(&layer, &[]), (200, None));
-        tokio::time::advance(10 * SECOND).await;
+        tokio::time::advance(wait).await;
     }
 
     // The same with a clock of the caller's own.
     let clock = Suspendable { monotonic: ManualClock::new(), asleep: Arc::default() };
     for algorithm in algorithms(Quota::new(1, 10 * SECOND)) {
         let limiter = limiter(algorithm, clock.clone());
+        let wait = counts_for(algorithm);
         assert!(limiter.try_acquire().is_allowed());
-        clock.monotonic.advance(Duration::from_millis(9_999));
+        clock.monotonic.advance(wait - Duration::from_millis(1));
         assert!(!limiter.try_acquire().is_allowed());
         clock.monotonic.advance(Duration::from_millis(1));
         assert!(limiter.try_acquire().is_allowed());
-        clock.monotonic.advance(10 * SECOND);
+        // To where a cell begins, as at first.
+        clock.monotonic.advance(wait);
     }
     // The case's second is ten here.
     assert!(began.elapsed() < 10 * SECOND);

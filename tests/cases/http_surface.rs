@@ -12,8 +12,8 @@ use axum::{Router, routing::get};
 use http::StatusCode;
 use tower_http::cors::CorsLayer;
 use tower_sluice::{
-    Algorithm, FixedWindow, LeakyBucket, ManualClock, Quota, RateLimitLayer, Rule, TokenBucket,
-    clock::Nanos, event::Fault, exposed_headers, key, matcher,
+    Algorithm, FixedWindow, LeakyBucket, ManualClock, Quota, RateLimitLayer, Rule, SlidingLog,
+    SlidingWindow, TokenBucket, clock::Nanos, event::Fault, exposed_headers, key, matcher,
 };
 
 use crate::support::{Faults, ask, from_peer, get_with, request, tally, window};
@@ -68,6 +68,8 @@ async fn ht_03_obeying_the_hint() {
         algorithms.push(FixedWindow::new(permits.min(100), period).into());
         algorithms.push(FixedWindow::new(permits.min(100), period).aligned().into());
         algorithms.push(LeakyBucket::new(permits, period).into());
+        algorithms.push(SlidingWindow::new(permits.min(100), period).into());
+        algorithms.push(SlidingLog::new(permits.min(100), period).into());
     }
     let mut checked_early = 0;
     for (algorithm, round) in algorithms.iter().flat_map(|a| (0..8).map(move |round| (a, round))) {
@@ -121,6 +123,8 @@ async fn ht_05_remaining_counts_this_request() {
         (TokenBucket::per_minute(3).into(), 3),
         (FixedWindow::per_minute(3).into(), 3),
         (window(3, 60), 3),
+        (SlidingWindow::per_minute(3).into(), 3),
+        (SlidingLog::per_minute(3).into(), 3),
         (LeakyBucket::per_minute(3).into(), 1),
     ] {
         let layer = RateLimitLayer::builder()

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "some cases want real sockets and tasks")]
 
 mod arithmetic;
+mod bad_numbers;
 #[path = "../shared/civil.rs"]
 mod civil;
 mod clocks;
@@ -18,6 +19,7 @@ mod queue_counts;
 mod queue_ends;
 mod queueing;
 mod saturated;
+mod sliding;
 mod support;
 mod support_core;
 mod support_wire;
@@ -25,4 +27,5 @@ mod support_wire;
 mod tasks;
 mod upgrades;
 mod waiting;
+mod warming;
 mod windows;

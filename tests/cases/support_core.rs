@@ -11,8 +11,8 @@ use axum::body::Body;
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sluice::{
-    Algorithm, Decision, FixedWindow, KeyedLimiter, LeakyBucket, Limiter, ManualClock, Quota,
-    RateLimitLayer, TokenBucket,
+    Algorithm, Decision, FixedWindow, Head, KeyedLimiter, LeakyBucket, Limiter, ManualClock, Quota,
+    RateLimitLayer, Rule, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     clock::{Clock, Nanos},
 };
 
@@ -33,10 +33,18 @@ pub(crate) fn retry_secs(decision: &Decision) -> Option<u64> {
     decision.retry_after().map(|wait| (wait.as_nanos().div_ceil(1_000_000_000) as u64).max(1))
 }
 
-/// The same quota on every algorithm: a bucket, a window from the first request, one by the clock.
-pub(crate) fn algorithms(quota: Quota) -> [Algorithm; 3] {
-    let window = FixedWindow::new(quota.permits(), quota.period());
-    [TokenBucket::from(quota).into(), window.into(), window.aligned().into()]
+/// The same quota on every algorithm that admits as many at once: a bucket, a window from the first request, one by
+/// the clock, a sliding window, a log.
+pub(crate) fn algorithms(quota: Quota) -> [Algorithm; 5] {
+    let (permits, period) = (quota.permits(), quota.period());
+    let window = FixedWindow::new(permits, period);
+    [
+        TokenBucket::from(quota).into(),
+        window.into(),
+        window.aligned().into(),
+        SlidingWindow::new(permits, period).into(),
+        SlidingLog::new(permits, period).into(),
+    ]
 }
 
 /// The same quota without its burst, as a leaky bucket.
@@ -44,15 +52,43 @@ pub(crate) fn leaky(quota: Quota) -> Algorithm {
     LeakyBucket::new(quota.permits(), quota.period()).into()
 }
 
+/// The same quota on every algorithm there is, the leaky bucket last.
+pub(crate) fn every(quota: Quota) -> impl Iterator<Item = Algorithm> {
+    algorithms(quota).into_iter().chain([leaky(quota)])
+}
+
+/// How long at most counts what a window or a log admitted: as long as its period, in cells one more of them.
+pub(crate) fn counts_for(algorithm: Algorithm) -> Duration {
+    let period = algorithm.quota().period();
+    match algorithm {
+        Algorithm::SlidingWindow(_) => period + period / 10,
+        _ => period,
+    }
+}
+
+/// The same on a ramp.
+pub(crate) fn warmed(algorithm: Algorithm, warm_up: WarmUp) -> Algorithm {
+    match algorithm {
+        Algorithm::FixedWindow(window) => window.warm_up(warm_up).into(),
+        Algorithm::LeakyBucket(bucket) => bucket.warm_up(warm_up).into(),
+        Algorithm::SlidingLog(log) => log.warm_up(warm_up).into(),
+        Algorithm::SlidingWindow(window) => window.warm_up(warm_up).into(),
+        Algorithm::TokenBucket(bucket) => bucket.warm_up(warm_up).into(),
+        other => panic!("{other:?} is not known here"),
+    }
+}
+
 /// A limiter of any algorithm.
 pub(crate) fn limiter(algorithm: Algorithm, clock: impl Clock) -> Limiter {
-    let built = match algorithm {
-        Algorithm::TokenBucket(bucket) => bucket.limiter().clock(clock).build(),
-        Algorithm::FixedWindow(window) => window.limiter().clock(clock).build(),
-        Algorithm::LeakyBucket(bucket) => bucket.limiter().clock(clock).build(),
+    let builder = match algorithm {
+        Algorithm::FixedWindow(window) => window.limiter(),
+        Algorithm::LeakyBucket(bucket) => bucket.limiter(),
+        Algorithm::SlidingLog(log) => log.limiter(),
+        Algorithm::SlidingWindow(window) => window.limiter(),
+        Algorithm::TokenBucket(bucket) => bucket.limiter(),
         other => panic!("{other:?} is not known here"),
     };
-    built.expect("a quota that can be counted")
+    builder.clock(clock).build().expect("a quota that can be counted")
 }
 
 /// A keyed limiter of any algorithm, for `max_keys` keys or the default number.
@@ -62,9 +98,11 @@ pub(crate) fn keyed(
     max_keys: Option<u64>,
 ) -> KeyedLimiter {
     let builder = match algorithm {
-        Algorithm::TokenBucket(bucket) => bucket.keyed_limiter(),
         Algorithm::FixedWindow(window) => window.keyed_limiter(),
         Algorithm::LeakyBucket(bucket) => bucket.keyed_limiter(),
+        Algorithm::SlidingLog(log) => log.keyed_limiter(),
+        Algorithm::SlidingWindow(window) => window.keyed_limiter(),
+        Algorithm::TokenBucket(bucket) => bucket.keyed_limiter(),
         other => panic!("{other:?} is not known here"),
     };
     let builder = match max_keys {
@@ -72,6 +110,49 @@ pub(crate) fn keyed(
         None => builder,
     };
     builder.clock(clock).build().expect("a quota that can be counted")
+}
+
+/// One algorithm counted alone, per key and by a layer, on one clock: all three must say the same.
+pub(crate) struct Three {
+    pub(crate) clock: ManualClock,
+    pub(crate) one: Limiter,
+    pub(crate) many: KeyedLimiter,
+    pub(crate) layer: RateLimitLayer,
+}
+
+impl Three {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
+        let clock = ManualClock::new();
+        let cost = |head: &Head<'_>| {
+            let cost = head.headers().get("x-cost").and_then(|cost| cost.to_str().ok());
+            cost.and_then(|cost| cost.parse().ok()).unwrap_or(1)
+        };
+        let rule = Rule::new("three", algorithm).spread(false).cost_fn(cost);
+        Self {
+            one: limiter(algorithm, clock.clone()),
+            many: keyed(algorithm, clock.clone(), None),
+            layer: RateLimitLayer::builder().clock(clock.clone()).rule(rule).build().expect("one"),
+            clock,
+        }
+    }
+
+    /// Asks for `cost` permits at `instant`.
+    #[track_caller]
+    pub(crate) fn ask(&self, instant: Duration, cost: u64) -> Decision {
+        self.clock.set(instant.into());
+        let decision = self.one.try_acquire_many(cost);
+        assert_eq!(self.many.try_acquire_many("key", cost), decision, "per key");
+        let answer = status(&self.layer, &[("x-cost", &cost.to_string())]);
+        let expected = if decision.is_allowed() { 200 } else { 429 };
+        assert_eq!(answer, (expected, retry_secs(&decision)), "by a layer: {decision:?}");
+        decision
+    }
+
+    /// How many of `n` requests at `instant` pass.
+    #[track_caller]
+    pub(crate) fn admitted(&self, instant: Duration, n: u64) -> u64 {
+        (0..n).filter(|_| self.ask(instant, 1).is_allowed()).count() as u64
+    }
 }
 
 /// Sets `clock` to `nanos`.
@@ -127,4 +208,22 @@ pub(crate) fn status(layer: &RateLimitLayer, headers: &[(&str, &str)]) -> (u16, 
     let retry = response.headers().get("retry-after");
     let retry = retry.map(|value| value.to_str().expect("digits").parse().expect("seconds"));
     (response.status().as_u16(), retry)
+}
+
+#[test]
+fn every_lists_each_algorithm_there_is() {
+    let source = include_str!("../../src/algorithm/mod.rs");
+    let (_, variants) = source.split_once("pub enum Algorithm {").expect("the enum");
+    let (variants, _) = variants.split_once("\n}").expect("its end");
+    let names = variants.lines().filter_map(|line| line.trim().split_once('('));
+    let mut there_are: Vec<_> = names.map(|(name, _)| name.to_owned()).collect();
+    let name = |algorithm: Algorithm| {
+        let text = format!("{algorithm:?}");
+        text.split_once('(').expect("a variant with one field").0.to_owned()
+    };
+    let mut listed: Vec<_> = every(Quota::per_second(1)).map(name).collect();
+    listed.dedup();
+    there_are.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, there_are);
 }

@@ -7,7 +7,7 @@ use tower_sluice::{FixedWindow, LeakyBucket, Quota, StartLevel, TokenBucket};
 use crate::rig::{
     MILLI, NANO, Rig, SECOND,
     Want::{A, D, Left, Never, Retry},
-    bucket, paced,
+    bucket, by_windows, one_each, paced,
 };
 
 const TENTH: Duration = Duration::from_millis(100);
@@ -25,8 +25,8 @@ fn o_01_one_at_a_time() {
         (2, 1, A),
         (2, 1, D),
     ];
-    for algorithm in paced(10, SECOND) {
-        Rig::new(algorithm).run(TENTH, &timeline);
+    for (algorithm, turn) in one_each(TENTH) {
+        Rig::new(algorithm).run(turn, &timeline);
     }
 }
 
@@ -136,9 +136,14 @@ fn o_28_estimates() {
     Rig::new(quota).run(NANO, &[(0, 30, Left(70)), (0, 80, Retry(10))]);
     Rig::new(quota).run(NANO, &[(0, 100, Left(0)), (0, 10, Retry(10)), (0, 120, Never)]);
     Rig::new(quota.start(StartLevel::Empty)).run(NANO, &[(0, 10, Retry(10)), (0, 120, Never)]);
-    // Replenished by the interval instead: a window.
-    let timeline = [(0, 100, Left(0)), (0, 10, Retry(100)), (0, 120, Never)];
-    Rig::new(FixedWindow::new(100, NANO * 100)).run(NANO, &timeline);
+    // Replenished by the interval instead: windows and logs. By the clock, windows so short would leave no room to
+    // count a hundred.
+    let aligned = FixedWindow::new(100, NANO * 100).aligned().into();
+    let windows = by_windows(100, NANO * 100).into_iter();
+    for (algorithm, turn) in windows.filter(|(algorithm, _)| *algorithm != aligned) {
+        let timeline = [(0, 100, Left(0)), (0, 10, Retry(1)), (0, 120, Never)];
+        Rig::new(algorithm).run(turn, &timeline);
+    }
 }
 
 #[test]

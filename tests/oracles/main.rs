@@ -8,6 +8,7 @@
 mod buckets;
 mod meters;
 mod queues;
+mod ramps;
 mod requests;
 mod reservations;
 mod rig;

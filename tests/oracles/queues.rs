@@ -7,11 +7,11 @@ use http::{Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
     Algorithm, FixedWindow, InFlight, LeakyBucket, Limiter, ManualClock, RateLimitLayer,
-    RejectionPolicy, Rule, in_flight::Permit,
+    RejectionPolicy, Rule, SlidingLog, in_flight::Permit,
 };
 
 use crate::{
-    rig::{MILLI, NANO, SECOND, bucket, paced, ready, windows},
+    rig::{MILLI, NANO, SECOND, bucket, builders, by_windows, one_each, ready},
     tasks::{Steps, Tasks},
     waits::{
         Got, LONG,
@@ -22,13 +22,7 @@ use crate::{
 
 /// A limiter of any algorithm.
 fn limiter(algorithm: Algorithm, clock: &Steps) -> Limiter {
-    let builder = match algorithm {
-        Algorithm::TokenBucket(bucket) => bucket.limiter(),
-        Algorithm::FixedWindow(window) => window.limiter(),
-        Algorithm::LeakyBucket(bucket) => bucket.limiter(),
-        other => panic!("{other:?} is not known here"),
-    };
-    builder.clock(clock.clone()).build().expect("a quota")
+    builders(algorithm).0.clock(clock.clone()).build().expect("a quota")
 }
 
 /// A layer with a queue on this limiter; the header `x-cost` says what a request costs.
@@ -43,9 +37,7 @@ fn queue(limiter: &Limiter, longest: Duration, depth: u64) -> RateLimitLayer {
 
 #[test]
 fn o_98_one_permit_and_one_place() {
-    let bucket = bucket(1, SECOND, 1).into();
-    let all = paced(1, SECOND).into_iter().chain(windows(1, SECOND).map(Algorithm::from));
-    for algorithm in all.chain([bucket]) {
+    for (algorithm, turn) in one_each(SECOND) {
         let clock = Steps::default();
         let limiter = limiter(algorithm, &clock);
         let layer = queue(&limiter, LONG, 1);
@@ -54,11 +46,11 @@ fn o_98_one_permit_and_one_place() {
             tasks.start(caller, through(&layer, 1));
         }
         // The third is told when its turn would have been, behind the one who waits.
-        let third = (2, Duration::ZERO, Got::Out(Some(SECOND * 2)));
+        let third = (2, Duration::ZERO, Got::Out(Some(turn * 2)));
         assert_eq!(tasks.ended(), [(0, Duration::ZERO, Got::In), third], "{algorithm:?}");
         assert_eq!(limiter.waiting(), 1);
-        tasks.to(SECOND);
-        assert_eq!(tasks.ended()[2], (1, SECOND, Got::In), "{algorithm:?}");
+        tasks.to(turn);
+        assert_eq!(tasks.ended()[2], (1, turn, Got::In), "{algorithm:?}");
     }
 
     // In flight nobody knows when a permit comes, and the hint is the limit's.
@@ -96,14 +88,28 @@ fn o_101_newcomer_behind_a_waiter_of_two() {
         assert_eq!(waits.got(late), Some((half * 2, Got::In)));
         assert_eq!(waits.got(out), Some((Duration::ZERO, Got::Out(Some(half * 3)))));
     }
+    // Where permits come back together the newcomer waits for those of the two.
+    for (algorithm, turn) in by_windows(2, SECOND) {
+        for mut waits in Waits::both(algorithm) {
+            waits.run(turn, &[(0, 1, LONG, At(0))]);
+            let waiter = waits.ask(2, LONG);
+            let denied = waits.try_acquire(1);
+            assert_eq!((denied.remaining(), denied.retry_after()), (1, Some(turn * 2)));
+            let (late, out) = (waits.ask(1, LONG), waits.ask(1, turn));
+            waits.to(turn * 3);
+            assert_eq!(waits.got(waiter), Some((turn, Got::In)), "{algorithm:?}");
+            assert_eq!(waits.got(late), Some((turn * 2, Got::In)), "{algorithm:?}");
+            assert_eq!(waits.got(out), Some((Duration::ZERO, Got::Out(Some(turn * 2)))));
+        }
+    }
 }
 
 #[test]
 fn o_104_counts_of_a_queue() {
     // The peer's queue counts permits, ours those who wait: one of fifty.
-    for window in windows(100, SECOND) {
+    for (algorithm, turn) in by_windows(100, SECOND) {
         let clock = Steps::default();
-        let limiter = limiter(window.into(), &clock);
+        let limiter = limiter(algorithm, &clock);
         let layer = queue(&limiter, LONG, 1);
         let mut tasks = Tasks::new(clock);
         tasks.start(60, through(&layer, 60));
@@ -113,21 +119,20 @@ fn o_104_counts_of_a_queue() {
         }
         // One permit would fit, but not before those who came first; the hundred not in the window of the
         // fifty either.
-        let [now, full] = [Duration::ZERO, SECOND];
+        let now = Duration::ZERO;
         let refused = |cost, wait| (cost, now, Got::Out(Some(wait)));
-        let ended = [(60, now, Got::In), refused(1, full), refused(100, full * 2)];
-        assert_eq!(tasks.ended(), ended);
+        let ended = [(60, now, Got::In), refused(1, turn), refused(100, turn * 2)];
+        assert_eq!(tasks.ended(), ended, "{algorithm:?}");
         assert_eq!((limiter.peek(0).remaining(), limiter.waiting()), (40, 1));
-        tasks.to(SECOND);
-        assert_eq!(tasks.ended()[3..], [(50, SECOND, Got::In)]);
+        tasks.to(turn);
+        assert_eq!(tasks.ended()[3..], [(50, turn, Got::In)], "{algorithm:?}");
         assert_eq!((limiter.peek(0).remaining(), limiter.waiting()), (50, 0));
     }
 }
 
 #[test]
 fn o_106_order_places_and_two_rules() {
-    let one = || paced(1, SECOND).into_iter().chain(windows(1, SECOND).map(Algorithm::from));
-    for algorithm in one() {
+    for (algorithm, turn) in one_each(SECOND) {
         for mut waits in Waits::both(algorithm) {
             let timeline = [
                 (0, 1, LONG, At(0)),
@@ -136,7 +141,7 @@ fn o_106_order_places_and_two_rules() {
                 (0, 1, LONG, At(2)),
                 (0, 1, LONG, At(3)),
             ];
-            waits.run(SECOND, &timeline);
+            waits.run(turn, &timeline);
         }
     }
     // The peer's second allowance is one of two that must allow, which is a burst: two at once.
@@ -150,23 +155,28 @@ fn o_106_order_places_and_two_rules() {
         waits.run(SECOND, &timeline);
     }
     // Of two rules of ours both must allow: one a second, and two in three seconds.
-    let clock = Steps::default();
-    let layer = RateLimitLayer::builder()
-        .rule(Rule::new("second", LeakyBucket::per_second(1)))
-        .rule(Rule::new("three", FixedWindow::new(2, SECOND * 3)))
-        .rejection(RejectionPolicy::queue(SECOND * 5, 10))
-        .expose_rejection()
-        .clock(clock.clone())
-        .build()
-        .expect("a layer");
-    let mut tasks = Tasks::new(clock);
-    for caller in 0..4 {
-        tasks.start(caller, through(&layer, 1));
+    let two: [Algorithm; 2] =
+        [FixedWindow::new(2, SECOND * 3).into(), SlidingLog::new(2, SECOND * 3).into()];
+    for two in two {
+        let clock = Steps::default();
+        let layer = RateLimitLayer::builder()
+            .rule(Rule::new("second", LeakyBucket::per_second(1)))
+            .rule(Rule::new("three", two))
+            .rejection(RejectionPolicy::queue(SECOND * 5, 10))
+            .expose_rejection()
+            .clock(clock.clone())
+            .build()
+            .expect("a layer");
+        let mut tasks = Tasks::new(clock);
+        for caller in 0..4 {
+            tasks.start(caller, through(&layer, 1));
+        }
+        tasks.to(SECOND * 10);
+        let turns = [(0, 0), (1, 1), (2, 3), (3, 4)];
+        let ended = turns.map(|(caller, turn)| (caller, SECOND * turn, Got::In));
+        assert_eq!(tasks.ended(), ended, "{two:?}");
+        assert_eq!(tasks.running(), 0);
     }
-    tasks.to(SECOND * 10);
-    let turns = [(0, 0), (1, 1), (2, 3), (3, 4)];
-    assert_eq!(tasks.ended(), turns.map(|(caller, turn)| (caller, SECOND * turn, Got::In)));
-    assert_eq!(tasks.running(), 0);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tower_sluice::{FixedWindow, LeakyBucket, Quota, StartLevel};
+use tower_sluice::{FixedWindow, LeakyBucket, Quota, SlidingLog, StartLevel};
 
 use crate::{
-    rig::{MILLI, SECOND, bucket, paced},
+    rig::{MILLI, SECOND, bucket, one_each, paced},
     waits::{
         Got, LONG,
         Turn::{self, At, Never, Out},
@@ -89,10 +89,10 @@ fn o_16_known_too_long() {
     }
     // A nanosecond too long is too long.
     let nano = Duration::from_nanos(1);
-    for algorithm in paced(10, SECOND) {
+    for (algorithm, turn) in one_each(TENTH) {
         for mut waits in Waits::both(algorithm) {
-            let timeline = [(0, 1, NOW, At(0)), (0, 1, TENTH - nano, Out(1)), (0, 1, TENTH, At(1))];
-            waits.run(TENTH, &timeline);
+            let timeline = [(0, 1, NOW, At(0)), (0, 1, turn - nano, Out(1)), (0, 1, turn, At(1))];
+            waits.run(turn, &timeline);
         }
     }
 }
@@ -205,22 +205,26 @@ fn o_53_the_third_waits() {
 
 #[test]
 fn o_56_eight_at_once() {
-    for mut waits in Waits::both(LeakyBucket::per_second(10)) {
-        let longest = TENTH * 5;
-        let admitted = (0..6).map(|turn| (0, 1, longest, At(turn)));
-        let refused = [(0, 1, longest, Out(6)); 2];
-        waits.run(TENTH, &admitted.chain(refused).collect::<Vec<_>>());
+    for (algorithm, turn) in one_each(TENTH) {
+        for mut waits in Waits::both(algorithm) {
+            let longest = turn * 5;
+            let admitted = (0..6).map(|turn| (0, 1, longest, At(turn)));
+            let refused = [(0, 1, longest, Out(6)); 2];
+            waits.run(turn, &admitted.chain(refused).collect::<Vec<_>>());
+        }
     }
 }
 
 #[test]
 fn o_59_ten_at_once() {
-    for mut waits in Waits::both(LeakyBucket::per_second(10)) {
-        let longest = TENTH * 5;
-        let admitted = (0..6).map(|turn| (0, 1, longest, At(turn)));
-        let refused = [(0, 1, longest, Out(6)); 4];
-        let free = [(0, 0, longest, At(0))];
-        waits.run(TENTH, &admitted.chain(refused).chain(free).collect::<Vec<_>>());
+    for (algorithm, turn) in one_each(TENTH) {
+        for mut waits in Waits::both(algorithm) {
+            let longest = turn * 5;
+            let admitted = (0..6).map(|turn| (0, 1, longest, At(turn)));
+            let refused = [(0, 1, longest, Out(6)); 4];
+            let free = [(0, 0, longest, At(0))];
+            waits.run(turn, &admitted.chain(refused).chain(free).collect::<Vec<_>>());
+        }
     }
     // A count of 0 is an error here.
     assert_eq!(LeakyBucket::per_second(0).limiter().build().unwrap_err().field(), "permits");
@@ -257,7 +261,8 @@ fn o_65_three_acquires() {
 fn o_67_timed_tries() {
     // Q: the peer charges who comes and lets the next pay for it, so that who waits is in its own debt; here a
     // wait ends with the charge. Of one permit each, the instants are the same.
-    for algorithm in paced(5, SECOND) {
+    let log = SlidingLog::new(1, TENTH * 2).into();
+    for algorithm in paced(5, SECOND).into_iter().chain([log]) {
         let run = |timeline: &[(u32, u64, Duration, Turn)]| {
             for mut waits in Waits::both(algorithm) {
                 waits.run(MILLI, timeline);

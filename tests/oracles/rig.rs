@@ -11,10 +11,11 @@ use std::{
 
 use tower_sluice::{
     Algorithm, Backend, ConfigError, Decision, FixedWindow, KeyedLimiter, LeakyBucket, Limiter,
-    ManualClock, Quota, RateLimitLayer, Rule, TokenBucket,
+    ManualClock, Quota, RateLimitLayer, Rule, SlidingLog, SlidingWindow, TokenBucket,
     backend::{Answer, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdicts},
     clock::{Clock, Nanos},
     key,
+    limiter::{KeyedLimiterBuilder, LimiterBuilder},
 };
 
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
@@ -85,12 +86,7 @@ impl Rig {
     pub(crate) fn at(algorithm: impl Into<Algorithm>, start: Duration) -> Self {
         let (algorithm, clock) = (algorithm.into(), ManualClock::new());
         clock.advance(start);
-        let (one, many) = match algorithm {
-            Algorithm::TokenBucket(bucket) => (bucket.limiter(), bucket.keyed_limiter()),
-            Algorithm::FixedWindow(window) => (window.limiter(), window.keyed_limiter()),
-            Algorithm::LeakyBucket(bucket) => (bucket.limiter(), bucket.keyed_limiter()),
-            other => panic!("{other:?} is not known here"),
-        };
+        let (one, many) = builders(algorithm);
         let probe = Probe::default();
         let rule = Rule::new("oracle", algorithm).key(key::global()).backend(probe.clone());
         let layer = RateLimitLayer::builder().clock(clock.clone()).rule(rule).build();
@@ -194,10 +190,40 @@ impl Rig {
     }
 }
 
+/// What builds limiters of any algorithm, alone and per key.
+pub(crate) fn builders(algorithm: Algorithm) -> (LimiterBuilder, KeyedLimiterBuilder) {
+    match algorithm {
+        Algorithm::FixedWindow(window) => (window.limiter(), window.keyed_limiter()),
+        Algorithm::LeakyBucket(bucket) => (bucket.limiter(), bucket.keyed_limiter()),
+        Algorithm::SlidingLog(log) => (log.limiter(), log.keyed_limiter()),
+        Algorithm::SlidingWindow(window) => (window.limiter(), window.keyed_limiter()),
+        Algorithm::TokenBucket(bucket) => (bucket.limiter(), bucket.keyed_limiter()),
+        other => panic!("{other:?} is not known here"),
+    }
+}
+
 /// A window from the first request, and one by the clock.
 pub(crate) fn windows(limit: u64, length: Duration) -> [FixedWindow; 2] {
     let window = FixedWindow::new(limit, length);
     [window, window.aligned()]
+}
+
+/// What counts by windows, and how long what is spent where a cell begins counts: the windows above, a log, a sliding
+/// window. Peers' timelines in windows hold for all of them in this unit, as far as requests come at its multiples.
+pub(crate) fn by_windows(limit: u64, length: Duration) -> [(Algorithm, Duration); 4] {
+    let [first, aligned] = windows(limit, length);
+    [
+        (first.into(), length),
+        (aligned.into(), length),
+        (SlidingLog::new(limit, length).into(), length),
+        (SlidingWindow::new(limit, length).into(), length + length / 10),
+    ]
+}
+
+/// One each `interval` on every algorithm, and for how long it counts: see [`by_windows`].
+pub(crate) fn one_each(interval: Duration) -> impl Iterator<Item = (Algorithm, Duration)> {
+    let paced = paced(1, interval).map(|algorithm| (algorithm, interval));
+    paced.into_iter().chain(by_windows(1, interval))
 }
 
 /// `permits` per `period`, one at a time: as a bucket of burst 1, and as a leaky one.

@@ -10,7 +10,10 @@ use tower_sluice::{
     Rule,
 };
 
-use crate::tasks::{Steps, Tasks};
+use crate::{
+    rig::builders,
+    tasks::{Steps, Tasks},
+};
 
 /// Longer than anybody waits here.
 pub(crate) const LONG: Duration = Duration::from_secs(3_600);
@@ -60,12 +63,7 @@ impl Waits {
 
     fn new(algorithm: Algorithm, newest_first: bool) -> Self {
         let clock = Steps::default();
-        let (one, many) = match algorithm {
-            Algorithm::TokenBucket(bucket) => (bucket.limiter(), bucket.keyed_limiter()),
-            Algorithm::FixedWindow(window) => (window.limiter(), window.keyed_limiter()),
-            Algorithm::LeakyBucket(bucket) => (bucket.limiter(), bucket.keyed_limiter()),
-            other => panic!("{other:?} is not known here"),
-        };
+        let (one, many) = builders(algorithm);
         Self {
             layered: one.clone().clock(clock.clone()).build().expect("a quota"),
             one: one.clock(clock.clone()).build().expect("a quota"),
