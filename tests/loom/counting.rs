@@ -36,6 +36,28 @@ fn hits_of_one_word_are_all_counted_and_never_too_many() {
     });
 }
 
+/// A denial that is remembered is one of the word that stands: whoever asks after a reset has what it gave back.
+#[test]
+fn what_was_denied_before_a_reset_is_not_denied_after_it() {
+    check(|| {
+        let word = Arc::new(Word::new(bucket(1)));
+        assert!(word.admits(SECOND));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let word = Arc::clone(&word);
+                thread::spawn(move || u64::from(word.admits(SECOND)))
+            })
+            .collect();
+        let known = word.reset(SECOND);
+        let own = u64::from(word.admits(SECOND));
+        let others: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert!(known, "nobody had anything to take before the reset");
+        assert_eq!(own + others, 1, "the permit that came back, once");
+        assert!(!word.admits(SECOND) && !word.admits(SECOND));
+        assert!(word.admits(2 * SECOND), "and the next when it is due");
+    });
+}
+
 #[test]
 fn undo_of_a_word_gives_back_its_own_permit_or_none() {
     check(|| {

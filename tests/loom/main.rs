@@ -9,6 +9,7 @@
 mod counting;
 mod in_flight;
 mod rooms;
+mod sliding;
 
 use std::{
     sync::{

@@ -4,11 +4,16 @@
 
 use super::{
     Made,
-    cell::Cell,
+    cell::{Cell, Refusal},
     generations::Generations,
+    records::Records,
     table::{Charged, Table},
 };
-use crate::{Algorithm, clock::Nanos};
+use crate::{
+    Algorithm,
+    algorithm::{Compiled, Epoch},
+    clock::Nanos,
+};
 
 /// What a charge got.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +45,16 @@ pub struct Keys {
     table: Table,
 }
 
+/// What slides, of all together or of keys. A key is its hash.
+#[derive(Debug)]
+pub struct Sliding(Records);
+
 /// One word under one quota.
 #[derive(Debug)]
 pub struct Word {
     quotas: Generations,
     cell: Cell,
+    refusal: Refusal,
 }
 
 impl Keys {
@@ -59,7 +69,7 @@ impl Keys {
     /// Charges a key.
     #[must_use]
     pub fn charge(&self, key: u64, now: u64, cost: u64) -> Got {
-        match self.table.charge(&self.quotas, key, (Nanos::new(now), cost, 0), None, false) {
+        match self.table.charge(&self.quotas, key, (Nanos::new(now), cost, 0), None, true) {
             Charged::Made(made) => Got::Made(Undo(made)),
             Charged::Denied(_) => Got::Denied,
             Charged::NoRoom => Got::NoRoom,
@@ -108,16 +118,32 @@ impl Word {
     /// A word that nobody has charged.
     #[must_use]
     pub fn new(algorithm: impl Into<Algorithm>) -> Self {
-        Self { quotas: Generations::of(algorithm), cell: Cell::new() }
+        Self { quotas: Generations::of(algorithm), cell: Cell::new(), refusal: Refusal::new() }
     }
 
     /// Charges it.
     #[must_use]
     pub fn charge(&self, now: u64, cost: u64) -> Got {
-        match self.cell.charge(0, &self.quotas, (Nanos::new(now), cost, 0), false) {
+        match self.cell.charge(0, &self.quotas, (Nanos::new(now), cost, 0), true) {
             Ok(made) => Got::Made(Undo(made)),
             Err(_) => Got::Denied,
         }
+    }
+
+    /// Charges one permit, by what was denied last if that still stands; says only whether.
+    #[must_use]
+    pub fn admits(&self, now: u64) -> bool {
+        let now = Nanos::new(now);
+        if self.refusal.stands(&self.cell, now) {
+            return false;
+        }
+        let charged = self.cell.charge::<()>(0, &self.quotas, (now, 1, 0), true);
+        if let Err(denied) = charged
+            && let Some(wait) = self.quotas.explain(denied, now, 1, 0).retry_after()
+        {
+            self.refusal.note(denied, now + wait);
+        }
+        charged.is_ok()
     }
 
     /// Undoes a charge; says whether the permits came back.
@@ -143,5 +169,49 @@ impl Word {
     pub fn remaining(&self, now: u64) -> u64 {
         let (state, present) = self.cell.read(&self.quotas, Nanos::new(now));
         present.decide(state, Nanos::new(now), 0, 0).remaining()
+    }
+}
+
+impl Sliding {
+    /// Of so many keys, or of all together.
+    #[must_use]
+    pub fn new(algorithm: impl Into<Algorithm>, max_keys: Option<u64>) -> Self {
+        match Compiled::of(&algorithm.into(), Epoch::default()) {
+            Ok(Compiled::Sliding(machine)) => Self(Records::new(machine, None, max_keys)),
+            other => unreachable!("not a quota that slides: {other:?}"),
+        }
+    }
+
+    /// Charges a key.
+    #[must_use]
+    pub fn charge(&self, key: u64, now: u64, cost: u64) -> Got {
+        match self.0.charge(key, Nanos::new(now), cost, 0) {
+            Ok(made) => Got::Made(Undo(made)),
+            Err(_) => Got::Denied,
+        }
+    }
+
+    /// Undoes a charge; says whether the permits came back.
+    #[must_use]
+    pub fn undo(&self, undo: Undo) -> bool {
+        self.0.undo(&undo.0)
+    }
+
+    /// Forgets a key; says whether anything was known of it.
+    #[must_use]
+    pub fn reset(&self, key: u64, now: u64) -> bool {
+        self.0.reset(key, Nanos::new(now))
+    }
+
+    /// What a key has left.
+    #[must_use]
+    pub fn remaining(&self, key: u64, now: u64) -> u64 {
+        self.0.decide(key, Nanos::new(now), 0, 0).remaining()
+    }
+
+    /// How many keys hold state.
+    #[must_use]
+    pub fn tracked(&self, now: u64) -> u64 {
+        self.0.tracked(Nanos::new(now))
     }
 }
