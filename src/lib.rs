@@ -63,6 +63,9 @@
 //! | something in the body, as a login name | [`Rejection::of`], in the handler |
 //! | only some requests | [`Rule::when`], [`matcher`]; all but some: [`RateLimitLayerBuilder::exempt`] |
 //! | pace: no two closer than so much | [`LeakyBucket`] |
+//! | so many in any minute, whatever the edges | [`SlidingWindow`], [`SlidingLog`] |
+//! | so many per day or month of the calendar | [`FixedWindow::calendar`] |
+//! | a cold service, as after a start | [`WarmUp`], [`StartLevel`] |
 //! | how much work a request is | [`Rule::cost`], [`Rule::cost_fn`] |
 //! | how many are under way at once | [`InFlight`] |
 //! | open WebSockets | [`InFlight`], with [`Permits`](in_flight::Permits) kept in the socket's task |

@@ -19,7 +19,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_sluice::{
     FixedWindow, InFlight, LeakyBucket, ManualClock, Missing, RateLimitLayer, RejectionPolicy,
-    Rule, TokenBucket, key,
+    Rule, SlidingLog, SlidingWindow, TokenBucket, WarmUp, key,
 };
 
 #[global_allocator]
@@ -211,6 +211,14 @@ fn requests_allocate_what_is_said_and_nothing_more() {
         0,
         "a window"
     );
+    // What slides has room for as many cells, or requests, as it had before.
+    let slides = SlidingWindow::per_second(1_000_000);
+    assert_eq!(of_layer([Rule::new("all", slides)]), 0, "a sliding window");
+    assert_eq!(of_layer([Rule::new("address", slides).key(key::client_ip())]), 0, "with a key");
+    let log = SlidingLog::per_hour(60_000);
+    assert_eq!(of_layer([Rule::new("address", log).key(key::client_ip())]), 0, "a log");
+    let ramp = WarmUp::over(Duration::from_secs(600)).after_idle(Duration::from_secs(3_600));
+    assert_eq!(of_layer([Rule::new("all", PLENTY.warm_up(ramp))]), 0, "while it warms up");
 
     let tiers =
         by_header().tier("pro", PLENTY).tiers(|head| head.header_str("x-user-id").map(|_| "pro"));

@@ -13,6 +13,7 @@
 //! | Is each permit dear, and there are few: codes, login attempts? | [`SlidingLog`] |
 //! | Have you promised somebody "never more than so many in any minute"? | [`SlidingWindow`] |
 //! | Do people count it, as "1,000 a day, new at midnight UTC"? | [`FixedWindow`], [aligned] |
+//! | Do people count it by the calendar, as "100,000 a month"? | [`FixedWindow::calendar`] |
 //! | Do people count it, each from his own first request? | [`FixedWindow`] |
 //! | Anything else: an API, a page, a search | [`TokenBucket`] |
 //!
@@ -129,6 +130,26 @@
 //!
 //! **At most** the limit per window, and 2 x limit across an edge, as close together as you like. All keys start anew
 //! at the same instant, so callers who wait come back together. In return everybody can say when that is.
+//!
+//! ## Fixed window, by the calendar
+//!
+//! Aligned windows are all of one length; months are not. [`FixedWindow::calendar`] has days, ISO weeks from Monday, and
+//! months, in UTC. What holds for aligned windows holds for these: at most the limit in each, twice that across an edge.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_sluice::{Calendar, FixedWindow, ManualClock};
+//!
+//! const HOUR: Duration = Duration::from_secs(3_600);
+//! let clock = ManualClock::with_utc(HOUR * 24 * 30 + HOUR * 23); // 31 January 1970, 23:00
+//! let plan = FixedWindow::calendar(10, Calendar::Month).limiter().clock(clock.clone()).build()?;
+//! assert!(plan.try_acquire_many(10).is_allowed());
+//! assert_eq!(plan.try_acquire().retry_after(), Some(HOUR));
+//! clock.advance(HOUR); // 1 February
+//! assert!(plan.try_acquire_many(10).is_allowed());
+//! assert_eq!(plan.try_acquire().retry_after(), Some(HOUR * 24 * 28));
+//! # Ok::<(), tower_sluice::ConfigError>(())
+//! ```
 //!
 //! ## Sliding window
 //!
