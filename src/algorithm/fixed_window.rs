@@ -66,25 +66,7 @@ impl FixedWindow {
         Self { quota: Quota::new(limit, window), edges: Edges::FirstRequest, warm_up: None }
     }
 
-    /// `limit` permits per second.
-    pub const fn per_second(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(1))
-    }
-
-    /// `limit` permits per minute.
-    pub const fn per_minute(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(60))
-    }
-
-    /// `limit` permits per hour.
-    pub const fn per_hour(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(3_600))
-    }
-
-    /// `limit` permits per 86,400 seconds.
-    pub const fn per_day(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(86_400))
-    }
+    per_period!("So many permits per");
 
     /// `limit` permits per day, week or month of the calendar, in UTC.
     ///

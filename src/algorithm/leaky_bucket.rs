@@ -67,25 +67,7 @@ impl LeakyBucket {
         Self { quota: Quota::new(permits, period).burst(LIMIT), warm_up: None }
     }
 
-    /// `permits` per second.
-    pub const fn per_second(permits: u64) -> Self {
-        Self::new(permits, Duration::from_secs(1))
-    }
-
-    /// `permits` per minute.
-    pub const fn per_minute(permits: u64) -> Self {
-        Self::new(permits, Duration::from_secs(60))
-    }
-
-    /// `permits` per hour.
-    pub const fn per_hour(permits: u64) -> Self {
-        Self::new(permits, Duration::from_secs(3_600))
-    }
-
-    /// `permits` per day of 86,400 seconds.
-    pub const fn per_day(permits: u64) -> Self {
-        Self::new(permits, Duration::from_secs(86_400))
-    }
+    per_period!("So many permits per");
 
     /// Lets the rate grow to its own after a start: intervals are longer at first. Default: it is whole at once.
     pub const fn warm_up(self, warm_up: WarmUp) -> Self {

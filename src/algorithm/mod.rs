@@ -26,6 +26,31 @@
 //! Which to choose, with what each lets through drawn and computed: [`guide::algorithms`](crate::guide::algorithms);
 //! how the curves of a warm-up differ: [`guide::warm_up`](crate::guide::warm_up).
 
+/// The constructors by the periods that people write, all of them by `new`.
+macro_rules! per_period {
+    ($what:literal) => {
+        #[doc = concat!($what, " second.")]
+        pub const fn per_second(permits: u64) -> Self {
+            Self::new(permits, Duration::from_secs(1))
+        }
+
+        #[doc = concat!($what, " minute.")]
+        pub const fn per_minute(permits: u64) -> Self {
+            Self::new(permits, Duration::from_secs(60))
+        }
+
+        #[doc = concat!($what, " hour.")]
+        pub const fn per_hour(permits: u64) -> Self {
+            Self::new(permits, Duration::from_secs(3_600))
+        }
+
+        #[doc = concat!($what, " day of 86,400 seconds.")]
+        pub const fn per_day(permits: u64) -> Self {
+            Self::new(permits, Duration::from_secs(86_400))
+        }
+    };
+}
+
 mod calendar;
 pub(crate) mod fixed_window;
 pub(crate) mod leaky_bucket;

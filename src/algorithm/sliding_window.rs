@@ -51,25 +51,7 @@ impl SlidingWindow {
         Self { quota: Quota::new(limit, window), warm_up: None }
     }
 
-    /// `limit` permits in any second.
-    pub const fn per_second(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(1))
-    }
-
-    /// `limit` permits in any minute.
-    pub const fn per_minute(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(60))
-    }
-
-    /// `limit` permits in any hour.
-    pub const fn per_hour(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(3_600))
-    }
-
-    /// `limit` permits in any 86,400 seconds.
-    pub const fn per_day(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(86_400))
-    }
+    per_period!("So many permits in any");
 
     /// Lets the limit grow to its own after a start. Default: it is whole at once.
     pub const fn warm_up(self, warm_up: WarmUp) -> Self {

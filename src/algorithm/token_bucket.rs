@@ -85,25 +85,7 @@ impl TokenBucket {
         Self { quota: Quota::new(permits, period), start: StartLevel::Full, warm_up: None }
     }
 
-    /// `permits` per second.
-    pub const fn per_second(permits: u64) -> Self {
-        Self::new(permits, Duration::from_secs(1))
-    }
-
-    /// `permits` per minute.
-    pub const fn per_minute(permits: u64) -> Self {
-        Self::new(permits, Duration::from_secs(60))
-    }
-
-    /// `permits` per hour.
-    pub const fn per_hour(permits: u64) -> Self {
-        Self::new(permits, Duration::from_secs(3_600))
-    }
-
-    /// `permits` per day of 86,400 seconds.
-    pub const fn per_day(permits: u64) -> Self {
-        Self::new(permits, Duration::from_secs(86_400))
-    }
+    per_period!("So many permits per");
 
     /// Sets the burst: the most that may pass at one instant. Default: the permits of one period.
     pub const fn burst(self, permits: u64) -> Self {
