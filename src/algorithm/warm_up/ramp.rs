@@ -154,7 +154,8 @@ impl Warming {
         let Ok(warped) = u64::try_from(warped) else { return warped };
         let Some(gained) = warped.checked_sub(self.started.get()) else { return warped.into() };
         let Ramp { period, lost, .. } = self.ramp;
-        if gained >= period - lost {
+        // The end itself may be reached a little before it, where it is rounded down to.
+        if gained > period - lost {
             return u128::from(warped) + u128::from(lost);
         }
         let started = u128::from(self.started.get());
