@@ -214,7 +214,8 @@ impl Room {
     pub(super) fn depart(&mut self, reading: &Reading<'_>, now: Nanos) -> Gone {
         let Some((_, gone)) = self.waiters.pop_first() else { return Gone::default() };
         self.late = self.late.saturating_add(self.overdue(now));
-        if gone.turn.1 == reading.known.state.0 && gone.turn.0 == now {
+        let is_foreseen = gone.turn == (now, reading.known.state.0);
+        if is_foreseen && self.foreseen.from.is_some() {
             // As foreseen, so what was foreseen for the others holds.
             self.foreseen.from = Some(reading.known);
             reading.let_go(&mut self.foreseen.played, now);
