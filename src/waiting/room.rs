@@ -215,7 +215,8 @@ impl Room {
         let Some((_, gone)) = self.waiters.pop_first() else { return Gone::default() };
         self.late = self.late.saturating_add(self.overdue(now));
         let is_foreseen = gone.turn == (now, reading.known.state.0);
-        if is_foreseen && self.foreseen.from.is_some() {
+        let back = reading.known.state.1;
+        if is_foreseen && self.foreseen.from.is_some_and(|from| from.state.1 == back) {
             // As foreseen, so what was foreseen for the others holds.
             self.foreseen.from = Some(reading.known);
             reading.let_go(&mut self.foreseen.played, now);
