@@ -134,8 +134,8 @@
 //!
 //! # Memory
 //!
-//! Each keyed rule keeps at most 131,072 keys, in a fixed table of some 4 MiB; nothing runs in the
-//! background. Only a key that is indistinguishable from one never seen makes room for another. When all
+//! Each keyed rule keeps at most 131,072 keys, a bucket or fixed window in a table of some 4 MiB; nothing runs in
+//! the background. Only a key that is indistinguishable from one never seen makes room for another. When all
 //! are live, newcomers share overflow buckets and SL-KEYS is raised: nobody can grow the memory, nor wash
 //! his own bucket clean. Keys are kept as 64-bit hashes with a random secret, never as text.
 //!

@@ -176,7 +176,8 @@ impl KeyedLimiterBuilder {
         self
     }
 
-    /// Sets how many keys are kept at most, at 32 bytes each. Default: 131,072.
+    /// Sets how many keys are kept at most. Default: 131,072. A bucket or fixed window takes 32 bytes for each that
+    /// may be kept, what slides takes more for each that is: see [memory](crate::guide::algorithms#memory-and-speed).
     ///
     /// When all are live, newcomers share overflow buckets.
     pub fn max_keys(mut self, keys: u64) -> Self {
@@ -349,8 +350,12 @@ impl Limiter {
     /// this one's turn. Nobody overtakes, whichever way he comes: [`try_acquire`](Self::try_acquire) and layers
     /// on this limiter deny while somebody waits.
     ///
-    /// The place is taken when the future is first polled. A future that is kept and not polled keeps those
-    /// behind it waiting: to the ends of their own longest waits, and once more as long as it is late by then.
+    /// Turns come by the timer, which may be a millisecond or so late each time. By as much as those ahead were late a
+    /// wait may pass `longest_wait`: nobody is refused because a timer was late. Put a timeout around it if the
+    /// bound is hard.
+    ///
+    /// The place is taken when the future is first polled. A future that is kept and not polled keeps those behind it
+    /// waiting, until their own longest waits are over twice at most.
     ///
     /// # Cancel safety
     ///

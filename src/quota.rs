@@ -188,27 +188,55 @@ impl FromStr for Quota {
     /// Reads `NUMBER/PERIOD` or `NUMBER/PERIOD burst NUMBER`.
     ///
     /// The first number may have a decimal fraction of up to nine digits. The period is a unit (`ns`,
-    /// `us`, `ms`, `s`, `min`, `h`, `d`, or `second`, `minute`, `hour`, `day`), with a whole number
+    /// `us`, `ms`, `s`, `min`, `h`, `d`, or `sec`, `second`, `m` and `minute`, `hour`, `day`), with a whole number
     /// before it if wanted: `100/10s`. A bare number is no period.
+    ///
+    /// A quota by itself is counted by a token bucket. For another algorithm:
+    ///
+    /// ```
+    /// use tower_sluice::{Algorithm, Quota, Rule, SlidingWindow};
+    ///
+    /// let quota: Quota = "600/min".parse()?;
+    /// let window = Algorithm::from(SlidingWindow::per_minute(1)).with_quota(quota);
+    /// let api = Rule::new("api", window);
+    /// # let _ = api;
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let error = |reason| ConfigError::new("quota", format!("{text:?}"), reason);
         let mut words = text.split_whitespace();
         let rate = words.next().ok_or_else(|| error("is empty; write \"100/s\""))?;
         let burst = match (words.next(), words.next(), words.next()) {
             (None, ..) => None,
-            (Some("burst"), Some(number), None) => Some(
-                number.parse().map_err(|_| error("the burst must be a whole number of permits"))?,
-            ),
-            _ => return Err(error("expected \"NUMBER/PERIOD\" or \"NUMBER/PERIOD burst NUMBER\"")),
+            (Some("burst"), Some(number), None) => Some(burst(number).map_err(error)?),
+            (Some("burst"), None, _) => {
+                return Err(error("the burst has no number; write \"5/min burst 10\""));
+            }
+            _ => return Err(error("write \"5/min\" or \"5/min burst 10\", and nothing else")),
         };
         let (number, unit) = rate
             .split_once('/')
             .ok_or_else(|| error("has no period; write \"100/s\" or \"5/min\""))?;
-        let (permits, scale) = decimal(number).ok_or_else(|| {
-            error("the number of permits must be a decimal number with at most nine decimals")
+        let (permits, scale) = decimal(number).map_err(|wrong| {
+            error(match wrong {
+                Wrong::TooLarge => "the number of permits is too large",
+                Wrong::NoNumber => {
+                    "the number of permits must be a decimal number, digits only, with at most nine \
+                     decimals, as in \"5000/s\" or \"0.2/s\""
+                }
+            })
         })?;
         let period = period(unit).ok_or_else(|| {
-            error("the period must be a unit (ns, us, ms, s, min, h, d), as in \"/s\" or \"/10s\"")
+            error(match unit {
+                "month" | "week" => {
+                    "the period must be a unit (ns, us, ms, s, min, h, d); for weeks and months of the \
+                     calendar see FixedWindow::calendar"
+                }
+                _ => {
+                    "the period must be a unit (ns, us, ms, s, min, h, d, or second, minute, hour, day), as \
+                     in \"/s\" or \"/10s\""
+                }
+            })
         })?;
         if permits == 0 {
             return Err(error("the number of permits must be above zero"));
@@ -233,21 +261,38 @@ impl FromStr for Quota {
     }
 }
 
-/// A decimal number as (digits without the point, power of ten below them).
-fn decimal(text: &str) -> Option<(u64, u64)> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
-        return None;
+/// Why a text is not the number it should be.
+enum Wrong {
+    NoNumber,
+    TooLarge,
+}
+
+/// A whole number, of digits alone.
+fn whole(text: &str) -> Result<u64, Wrong> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Wrong::NoNumber);
     }
-    if text.contains('.') && fraction.is_empty() {
-        return None;
+    text.parse().map_err(|_| Wrong::TooLarge)
+}
+
+fn burst(text: &str) -> Result<u64, &'static str> {
+    whole(text).map_err(|wrong| match wrong {
+        Wrong::TooLarge => "the burst is too large",
+        Wrong::NoNumber => "the burst must be a whole number of permits, digits only",
+    })
+}
+
+/// A decimal number as (digits without the point, power of ten below them).
+fn decimal(text: &str) -> Result<(u64, u64), Wrong> {
+    let Some((units, decimals)) = text.split_once('.') else { return Ok((whole(text)?, 1)) };
+    if decimals.len() > 9 {
+        return Err(Wrong::NoNumber);
     }
     // At most nine decimals, so the power fits.
-    let scale = 10_u64.pow(fraction.len() as u32);
-    let whole: u64 = whole.parse().ok()?;
-    let fraction: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
-    Some((whole.checked_mul(scale)?.checked_add(fraction)?, scale))
+    let scale = 10_u64.pow(decimals.len() as u32);
+    let (units, decimals) = (whole(units)?, whole(decimals)?);
+    let digits = units.checked_mul(scale).and_then(|units| units.checked_add(decimals));
+    Ok((digits.ok_or(Wrong::TooLarge)?, scale))
 }
 
 fn period(text: &str) -> Option<Duration> {
@@ -276,6 +321,40 @@ pub(crate) fn gcd(mut a: u128, mut b: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_what_to_write() {
+        for (text, hint) in [
+            ("", "write \"100/s\""),
+            ("5", "has no period; write"),
+            ("5 per min", "write \"5/min\" or"),
+            ("5 / min", "write \"5/min\" or"),
+            ("5/min burst=10", "write \"5/min\" or"),
+            ("5/min burst", "the burst has no number"),
+            ("5/min burst ten", "digits only"),
+            ("5/min burst +1", "digits only"),
+            ("5/min burst 99999999999999999999", "the burst is too large"),
+            ("5/min, burst 10", "the period must be a unit"),
+            ("5,000/s", "digits only"),
+            ("+5/s", "digits only"),
+            ("1e3/s", "digits only"),
+            ("\u{663}/s", "digits only"),
+            ("5./s", "digits only"),
+            ("0.0000000001/s", "at most nine decimals"),
+            ("99999999999999999999/s", "is too large"),
+            ("99999999999999999999.5/s", "is too large"),
+            ("18446744073709551615.5/s", "is too large"),
+            ("0/s", "above zero"),
+            ("5/0s", "longer than zero"),
+            ("5/month", "FixedWindow::calendar"),
+            ("5/minutes", "minute"),
+            ("5/min/s", "the period must be a unit"),
+        ] {
+            let error = text.parse::<Quota>().expect_err(text);
+            assert_eq!((error.field(), error.value()), ("quota", &*format!("{text:?}")));
+            assert!(error.reason().contains(hint), "{error}");
+        }
+    }
 
     #[test]
     fn display_is_read_back() {

@@ -35,6 +35,9 @@ use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level};
 
 /// A fixed window: at most `limit` permits in each.
 ///
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
+/// its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
+///
 /// ```
 /// use std::time::Duration;
 /// use tower_sluice::{Calendar, FixedWindow};

@@ -36,6 +36,11 @@ use crate::{ConfigError, Quota};
 /// rate alone. Start levels are for the [`TokenBucket`]. A rule whose policy cannot queue raises
 /// [SL-LEAKY](crate::event::Fault::Leaky).
 ///
+/// Who waits is admitted by a timer, which is a millisecond or so late each time; since no two come closer than the
+/// interval that is not made up, and the pace falls a little short.
+///
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms).
+///
 /// ```
 /// use std::time::Duration;
 /// use tower_sluice::{LeakyBucket, ManualClock, Quota};

@@ -18,7 +18,13 @@ use std::time::Duration;
 use super::{Epoch, WarmUp, sliding::Machine};
 use crate::{ConfigError, Quota};
 
-/// A sliding log: at most `limit` permits in any stretch of time as long as the window.
+/// A sliding log: at most `limit` permits in any stretch of time as long as the window, and a permit is back exactly a
+/// window after it was spent.
+///
+/// Keeps 16 bytes for each request of the window. A [`SlidingWindow`](super::SlidingWindow) takes constant memory.
+///
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
+/// its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +51,7 @@ pub struct SlidingLog {
 const MAX_LIMIT: u64 = 65_536;
 
 impl SlidingLog {
-    /// `limit` permits in any `window`; at most 65,536.
+    /// `limit` permits in any `window`. The limit may be at most 65,536.
     pub const fn new(limit: u64, window: Duration) -> Self {
         Self { quota: Quota::new(limit, window), warm_up: None }
     }
@@ -74,8 +80,7 @@ impl SlidingLog {
     pub(super) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
         let machine = Machine::compile(self.quota, 0, self.warm_up, epoch)?;
         if machine.limit > MAX_LIMIT {
-            let reason =
-                "is too many for a log, which keeps 16 bytes for each; use a SlidingWindow";
+            let reason = "is too many for a log, which keeps 16 bytes for each: at most 65,536; use a SlidingWindow";
             return Err(ConfigError::new("permits", machine.limit, reason));
         }
         Ok(machine)

@@ -20,7 +20,14 @@ use std::time::Duration;
 use super::{Epoch, WarmUp, sliding::Machine};
 use crate::{ConfigError, Quota};
 
-/// A sliding window: at most `limit` permits in any stretch of time as long as the window.
+/// A sliding window: at most `limit` permits in any stretch of time as long as the window, in constant memory.
+///
+/// A permit comes back up to a tenth of the window late, so that under constant load a caller gets nine tenths of the
+/// limit or more. Where he must get all of it, take a [`SlidingLog`](super::SlidingLog), or a
+/// [`TokenBucket`](super::TokenBucket) with a small burst.
+///
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
+/// its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,7 +53,7 @@ pub struct SlidingWindow {
 const CELLS: u64 = 10;
 
 impl SlidingWindow {
-    /// `limit` permits in any `window`; at most one a nanosecond.
+    /// `limit` permits in any `window`. The limit may be at most one for each nanosecond of it.
     pub const fn new(limit: u64, window: Duration) -> Self {
         Self { quota: Quota::new(limit, window), warm_up: None }
     }

@@ -25,7 +25,11 @@ use std::time::Duration;
 use super::{Epoch, MACHINE_WORDS, Step, WarmUp, wait_until};
 use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level, quota::gcd};
 
-/// A token bucket: at most `burst + rate x L` permits in any interval `L`.
+/// A token bucket: at most `burst + rate x L` permits in any interval `L`. 10 a second with a burst of 20 lets through
+/// 20 at once and 30 in the first second.
+///
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
+/// its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
 ///
 /// ```
 /// use std::time::Duration;

@@ -16,7 +16,7 @@ use std::{fmt, sync::Arc};
 /// | [SL-NOKEY](Self::NoKey) | the first 1,000 requests had no key | the layer stands outside of what sets the key; a name is misspelt | such callers are rare |
 /// | [SL-ROUTE](Self::Route) | the route is wanted and cannot be seen | the layer stands around the router, or outside of a `nest_service`: put it inside | never |
 /// | [SL-UPGRADE](Self::Upgrade) | a connection came of a request, and nothing keeps its permits: it is not counted | a WebSocket handler that leaves [`Permits`](crate::in_flight::Permits) alone | only what comes before the connection is to be limited |
-/// | [SL-TIER](Self::Tier) | a request names a tier that its rule does not have: the rule's own quota counts | a name is misspelt, or a plan is newer than the rule: `tier`, or `None` from `tiers` | never |
+/// | [SL-TIER](Self::Tier) | a request names a tier that its rule does not have, or none of the first 1,000 was in any: the rule's own quota counts | a name is misspelt, a plan is newer than the rule, or the layer stands outside of what sets the tier | hardly anybody pays for more |
 /// | [SL-TWICE](Self::Twice) | a request passed one built layer twice, and pays twice | the layer is on the router and on a route: remove one | paying twice is meant |
 /// | [SL-CLOCK](Self::Clock) | a timer rings and the limiter's clock stands still: who waits is refused | tokio's time is paused, and the limiter reads another clock: `.clock(TokioClock)` | never |
 /// | [SL-KEYS](Self::Keys) | more live keys than the rule keeps: newcomers share buckets | `max_keys` is too small, or somebody invents keys | it was an attack, and is over |
@@ -87,12 +87,14 @@ pub enum Fault {
     /// A path pattern then applies to every request, and [`key::route`](crate::key) counts all of them
     /// together.
     Route,
-    /// SL-TIER: [`tiers`](crate::Rule::tiers) named a tier that the rule does not have.
+    /// SL-TIER: [`tiers`](crate::Rule::tiers) named a tier that the rule does not have, or none for any of the first
+    /// 1,000 requests.
     ///
     /// Such requests count under the rule's own quota, so that nothing is unlimited: a customer who pays for more
     /// does not get it. Mostly the name is misspelt, or of a plan that the rule was not told of: add the
-    /// [`tier`](crate::Rule::tier), or return `None` for who is in no tier. Told once per rule. The name itself
-    /// is not told: it may come from a caller.
+    /// [`tier`](crate::Rule::tier), or return `None` for who is in no tier. Where nobody ever is in one, the layer
+    /// mostly stands outside of the middleware that sets the plan. Told once per rule. The name itself is not told: it
+    /// may come from a caller.
     Tier,
     /// SL-TWICE: one request passed the same built layer twice.
     ///
@@ -168,8 +170,9 @@ impl Fault {
                  nest_service"
             }
             Self::Tier => {
-                "tiers(..) named a tier that the rule does not have, so the request counts under the rule's \
-                 own quota; add .tier(name, quota), correct the name, or return None for who is in no tier"
+                "tiers(..) named a tier that the rule does not have, or none for any of 1,000 requests, so they \
+                 count under the rule's own quota; add .tier(name, quota), correct the name, or put the layer \
+                 inside of what sets the tier"
             }
             Self::Twice => {
                 "one request passed the same layer twice and is charged twice; \

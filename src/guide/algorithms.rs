@@ -11,7 +11,9 @@
 //! | --- | --- |
 //! | Does what is behind break if two requests come at once? | [`LeakyBucket`], with a [queue] |
 //! | Is each permit dear, and there are few: codes, login attempts? | [`SlidingLog`] |
-//! | Have you promised somebody "never more than so many in any minute"? | [`SlidingWindow`] |
+//! | Have you promised somebody "never more than so many in any minute", and may an evenly paced caller get a tenth less? | [`SlidingWindow`] |
+//! | The same, and he must get all of it? | [`SlidingLog`] |
+//! | Is the rate sold: a caller must get all of it, and not nearly the double at once? | [`TokenBucket`] with a burst of a tenth: [see below](#a-rate-that-is-sold) |
 //! | Do people count it, as "1,000 a day, new at midnight UTC"? | [`FixedWindow`], [aligned] |
 //! | Do people count it by the calendar, as "100,000 a month"? | [`FixedWindow::calendar`] |
 //! | Do people count it, each from his own first request? | [`FixedWindow`] |
@@ -183,7 +185,8 @@
 //! ```
 //!
 //! **At most** the limit in any stretch as long as the window, wherever it starts. The price: under constant load a
-//! caller gets at least nine tenths of the limit, and not always all of it.
+//! caller gets at least nine tenths of the limit, and not always all of it: 600 a minute asked for one by one, each 100
+//! ms, are some 545 a minute in the long run.
 //!
 //! ## Sliding log
 //!
@@ -312,6 +315,49 @@
 //!
 //! // One each tenth.
 //! assert_eq!(allowed(1, 0, 1)?.map(|allowed| allowed.len()), [119, 110, 110, 100, 110, 110]);
+//! # Ok::<(), tower_sluice::ConfigError>(())
+//! ```
+//!
+//! # Restarts and instances
+//!
+//! What is counted here is counted in one process, from its start to its end. A restart forgets it: a month's quota, or
+//! three codes, can be had anew after each deploy, and once in each instance. So all "at most" on this page are of
+//! one process between two restarts. Where that matters, count in a [`Backend`](crate::Backend) that keeps its state,
+//! and for bursts after a restart see [`StartLevel`](crate::StartLevel).
+//!
+//! # A rate that is sold
+//!
+//! An API sells 600 requests a minute, and customers complain if one of them gets 1,100 in 60 s. A bucket of 600 lets
+//! through 600 at once and 600 more within the minute; a sliding window of 600 withholds a tenth from the customer who
+//! comes evenly. A bucket of the full rate with a *burst of a tenth* does neither: all 600, and at most 660 in any
+//! minute.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_sluice::{ManualClock, SlidingWindow, TokenBucket};
+//!
+//! let clock = ManualClock::new();
+//! let sold = TokenBucket::per_minute(600).burst(60).limiter().clock(clock.clone()).build()?;
+//! let window = SlidingWindow::per_minute(600).limiter().clock(clock.clone()).build()?;
+//!
+//! // Ten minutes of one request each 100 ms: the honest customer.
+//! let mut passed = [0, 0];
+//! for _ in 0..6_000 {
+//!     passed[0] += u32::from(sold.admits(1));
+//!     passed[1] += u32::from(window.admits(1));
+//!     clock.advance(Duration::from_millis(100));
+//! }
+//! assert_eq!(passed[0], 6_000);
+//! assert!((5_400..5_520).contains(&passed[1]));
+//!
+//! // A minute of as many as pass, after a pause.
+//! clock.advance(Duration::from_secs(60));
+//! let mut flood = 0;
+//! for _ in 0..60_000 {
+//!     flood += u32::from(sold.admits(1));
+//!     clock.advance(Duration::from_millis(1));
+//! }
+//! assert!((655..=660).contains(&flood));
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
 //!
@@ -478,8 +524,8 @@
 //! ```
 //!
 //! If you mean "17 in any 30 s", there are two ways. A [`SlidingLog`] or a [`SlidingWindow`] counts that. Or make a
-//! bucket whose burst and 30 s of rate are 17 *together*, as 12 per 30 s with a burst of 5: it is smaller and faster,
-//! and it keeps the promise too.
+//! bucket whose burst and 30 s of rate are 17 *together*, as 12 per 30 s with a burst of 5: it takes less memory and
+//! time, and it keeps the promise too, but gives 12 per 30 s in the long run and not 17.
 //!
 //! ```
 //! use std::time::Duration;

@@ -10,12 +10,13 @@
 //! | number | is |
 //! | --- | --- |
 //! | rate | what a load test showed x 70 to 80 % |
+//! | rate in requests | rate of the downstream / calls per request; or that as their cost |
 //! | share of an instance | rate / instances |
 //! | burst | the smaller of: what the downstream can queue; spare rate x the time it may take to drain |
 //! | limit of a user | what an honest heavy user needs x 2 |
 //! | limit of an address | ten times that of a user |
 //! | longest wait | the client's timeout - the handler's time |
-//! | depth of the queue | rate x longest wait |
+//! | depth of the queue | rate of this instance, in requests, x longest wait |
 //! | cost | time of this request / time of the cheapest |
 //!
 //! # Headroom
@@ -120,7 +121,9 @@
 //!   4,000 done and 3,000 admitted, 1,000 a second are spare. If the downstream shall be as fast as before after 125
 //!   ms, the burst is at most 1,000/s x 125 ms = 125.
 //!
-//! Take the smaller one. In the example the queue bears 200:
+//! Both are the downstream's own numbers: how many connections or threads it lets wait, and how long its other users
+//! bear it to be slower. If you know neither, take a tenth of a second of the spare rate. Take the smaller one. In the
+//! example the queue bears 200:
 //!
 //! ```
 //! use std::time::Duration;
@@ -211,6 +214,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
+//!
+//! So retries change neither rate nor burst, since what is refused never reaches the downstream. They change how much you
+//! must refuse: where each client retries twice, up to three times as much comes.
 //!
 //! # Per user, per address
 //!
@@ -374,7 +380,7 @@
 //! ```
 //! use tower_sluice::{InFlight, Missing, RateLimitLayer, Rule, TokenBucket, key};
 //!
-//! // 4,000/s in a load test, 75 % of it, four instances; the downstream queues 125 in all.
+//! // 4,000/s in a load test, 75 % of it, four instances; a burst of 125 in all, as above.
 //! let (rate, burst) = (4_000 * 75 / 100 / 4, 125 / 4);
 //! assert_eq!((rate, burst), (750, 31));
 //!

@@ -227,7 +227,7 @@
 //! so `200 / (1 - h)` reads fit. Two cases:
 //!
 //! - *The hits grow in a line*, from 0 to 90 % in 40 s. The database then helps itself late: after half the time only
-//!   364 reads fit, 18 %. The default curve admits 32.5 % by then; at its worst instant the database sees 400 reads a
+//!   364 reads fit, 18 %. The default curve is at 32.5 % then; at its worst instant the database sees 400 reads a
 //!   second. With `cold_factor(10.0)` it never sees more than 200. So it is for any `k`, where the hits grow in a line
 //!   to `1 - 1 / k`.
 //! - *The popular entries come first*, so that hits grow fast and then slowly: 50 % after a fifth of the time, 79 %

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use crate::{
@@ -21,24 +21,51 @@ pub(crate) struct PlannedTiers {
     pick: Arc<Pick>,
     /// How many quotas each tier has, one for each factor of the key.
     factors: u8,
-    /// Whether a name was seen that no tier has.
+    /// Whether a name was seen that no tier has, or none for long.
     told: AtomicBool,
+    /// Whether a request was in a tier, and how many were in none before that.
+    picked: AtomicBool,
+    none: AtomicU64,
 }
+
+/// How many requests in no tier, and none in one, are a fault.
+const NO_TIER_REQUESTS: u64 = 1_000;
 
 impl PlannedTiers {
     /// `None` where the rule has none. `factors` are at most sixteen.
     pub(super) fn compile(tiers: &Tiers, factors: usize) -> Option<Self> {
         let pick = Arc::clone(tiers.pick.as_ref()?);
         let names = tiers.named.iter().map(|(name, _)| Arc::clone(name)).collect();
-        Some(Self { names, pick, factors: factors as u8, told: AtomicBool::new(false) })
+        Some(Self {
+            names,
+            pick,
+            factors: factors as u8,
+            told: AtomicBool::new(false),
+            picked: AtomicBool::new(false),
+            none: AtomicU64::new(0),
+        })
     }
 
     /// The index of the quota that the request's tier has in place of the rule's own. `unknown` is called where
-    /// no tier has its name.
+    /// no tier has its name, and where none of many requests was in any.
     pub(super) fn quota(&self, head: &Head<'_>, own: usize, unknown: impl FnOnce(&Self)) -> usize {
-        let Some(name) = (self.pick)(head) else { return own };
+        let Some(name) = (self.pick)(head) else {
+            // Once a request was in a tier, others may be in none.
+            if !self.picked.load(Ordering::Relaxed)
+                && self.none.fetch_add(1, Ordering::Relaxed) + 1 == NO_TIER_REQUESTS
+            {
+                unknown(self);
+            }
+            return own;
+        };
         match self.number(name) {
-            Some(tier) => self.quota_of(tier, own),
+            Some(tier) => {
+                // Read first, so that not every request writes. Relaxed: a race makes a warning come later.
+                if !self.picked.load(Ordering::Relaxed) {
+                    self.picked.store(true, Ordering::Relaxed);
+                }
+                self.quota_of(tier, own)
+            }
             None => {
                 unknown(self);
                 own
@@ -67,7 +94,7 @@ impl PlannedTiers {
         &self.names
     }
 
-    /// Whether an unknown name is news.
+    /// Whether that is news.
     #[cold]
     pub(crate) fn is_news(&self) -> bool {
         // Read first, so that a flood does not write one line from all processors. Relaxed: a race at the

@@ -267,8 +267,12 @@ impl Rule {
         self
     }
 
-    /// Sets how many keys are kept at most, at 32 bytes each for every quota the key may have (see
-    /// `relaxed` and [`tier`](Self::tier)). Default: 131,072. When all are live, newcomers share overflow buckets and SL-KEYS says so.
+    /// Sets how many keys are kept at most. Default: 131,072. When all are live, newcomers share overflow buckets and
+    /// SL-KEYS says so.
+    ///
+    /// A bucket or fixed window takes 32 bytes for each that may be kept, for every quota the key may have (see
+    /// `relaxed` and [`tier`](Self::tier)); what slides takes more for each that is: see
+    /// [memory](crate::guide::algorithms#memory-and-speed).
     pub fn max_keys(mut self, keys: u64) -> Self {
         self.max_keys = Some(keys);
         self

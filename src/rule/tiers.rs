@@ -40,8 +40,9 @@ impl Rule {
     /// Adds a tier: a quota of its own for the requests that [`tiers`](Self::tiers) says are in it. The rule's
     /// own quota is for those in none.
     ///
-    /// The rule's algorithm counts it, its start level and alignment included; of an algorithm given here only
-    /// the quota is taken. [`relaxed`](crate::key::KeyBy::relaxed) multiplies it too. At most 16 tiers, named
+    /// A tier has no algorithm, start level or warm-up of its own: those are the rule's, and of an algorithm given
+    /// here only the quota is taken. The plan that most callers have need not be a tier: it is the rule's own quota.
+    /// [`relaxed`](crate::key::KeyBy::relaxed) multiplies it too. At most 16 tiers, named
     /// as rules are, and at most 256 quotas in one rule: each tier and the rule's own have one for each factor
     /// that its key may have. A limiter that is [shared](Self::on) has one quota for all, and no tiers.
     ///
@@ -74,7 +75,8 @@ impl Rule {
     /// and what he spent in the old one stays spent; so whoever can choose has the quotas of all tiers together.
     ///
     /// A name that no [`tier`](Self::tier) has counts under the rule's own quota, so that nothing is unlimited,
-    /// and raises [SL-TIER](crate::event::Fault::Tier). The closure runs on the request path: it should neither
+    /// and raises [SL-TIER](crate::event::Fault::Tier); so do 1,000 requests of which none is in a tier. The layer
+    /// stands inside of the middleware that sets the tier, which is added to a router after it. The closure runs on the request path: it should neither
     /// block nor allocate.
     ///
     /// ```

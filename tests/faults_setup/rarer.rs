@@ -227,6 +227,23 @@ async fn sl_tier_where_a_tier_is_named_that_the_rule_does_not_have() {
     send_as(&right, "gold").await;
     assert_eq!(right.raised(), []);
 
+    // Nobody in a tier: the layer stands outside of what sets it. One who is, and all is well.
+    let outside = || user().tiers(|head| head.header_str("x-plan"));
+    let nobody = Watched::of(outside());
+    send_many(&nobody.inside(), 999, |_| by_user("alice")).await;
+    assert_eq!(nobody.raised(), []);
+    send_many(&nobody.inside(), 2, |_| by_user("alice")).await;
+    assert_eq!(nobody.raised(), of_rule(Fault::Tier, "user"));
+    let somebody = Watched::of(outside());
+    let pro = |_| {
+        let mut pro = by_user("bob");
+        pro.headers_mut().insert("x-plan", "pro".parse().unwrap());
+        pro
+    };
+    send_many(&somebody.inside(), 1, pro).await;
+    send_many(&somebody.inside(), 1_100, |_| by_user("alice")).await;
+    assert_eq!(somebody.raised(), []);
+
     // After the first thousand requests too, and where only the verdict is wanted.
     let late = Watched::of(user());
     send_many(&late.inside(), 1_100, |_| by_user("pro")).await;

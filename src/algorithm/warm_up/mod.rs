@@ -53,7 +53,11 @@ use crate::{ConfigError, Decision, clock::Nanos};
 /// # Ok::<(), tower_sluice::ConfigError>(())
 /// ```
 ///
-/// It is the rule that warms up, not each of its keys: a key that comes when the rule is warm has the full quota.
+/// It is the rule that warms up, not each of its keys: a key that comes when the rule is warm has the full quota. And
+/// it does so by the clock, from when it is built, with requests or without: a service that gets its first request a
+/// period after its start gets it at the full rate. Where traffic comes late, or in bouts, add `after_idle`.
+///
+/// Numbers, drawings and a worked example: [`guide::warm_up`](crate::guide::warm_up).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct WarmUp {
@@ -85,9 +89,24 @@ impl WarmUp {
         Self { curve: Curve::Power(exponent), ..self }
     }
 
-    /// Grows as Guava's `SmoothWarmingUp` does under load: the time between permits shrinks from `factor` times its
-    /// own evenly by permits, so slowly for long and fast at the end. From 1.0 (no warm-up) to 1,000.0; the start
-    /// factor is `1 / factor`.
+    /// Grows as Guava's `SmoothWarmingUp` does under load: the first permits lie `factor` times as far apart as the last,
+    /// and from each permit to the next the distance shrinks by the same amount. So it is slow for long, and fast at
+    /// the end. From 1.0 (no warm-up) to 1,000.0; the start factor is `1 / factor`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sluice::{ManualClock, TokenBucket, WarmUp};
+    ///
+    /// let clock = ManualClock::new();
+    /// let ramp = WarmUp::over(Duration::from_secs(40)).cold_factor(3.0);
+    /// let cache = TokenBucket::per_second(300).warm_up(ramp).limiter().clock(clock.clone()).build()?;
+    /// let at = |seconds| {
+    ///     clock.set(Duration::from_secs(seconds).into());
+    ///     cache.peek(1).remaining()
+    /// };
+    /// assert_eq!((at(0), at(20), at(39), at(40)), (100, 134, 273, 300));
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
     pub const fn cold_factor(self, factor: f64) -> Self {
         Self { curve: Curve::ColdFactor(factor), ..self }
     }
@@ -103,6 +122,20 @@ impl WarmUp {
     ///
     /// At least the period and the time in which the quota is whole again, so that nobody who was told to come back
     /// finds the rule gone cold meanwhile.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sluice::{ManualClock, TokenBucket, WarmUp};
+    ///
+    /// let clock = ManualClock::new();
+    /// let ramp = WarmUp::over(Duration::from_secs(40)).after_idle(Duration::from_secs(600));
+    /// let search = TokenBucket::per_second(100).warm_up(ramp).limiter().clock(clock.clone()).build()?;
+    /// clock.advance(Duration::from_secs(40));
+    /// assert!(search.try_acquire_many(100).is_allowed());
+    /// clock.advance(Duration::from_secs(600));
+    /// assert_eq!(search.peek(1).remaining(), 10);
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
     pub const fn after_idle(self, idle: Duration) -> Self {
         Self { after_idle: Some(idle), ..self }
     }
@@ -145,7 +178,7 @@ impl WarmUp {
             let least = u64::try_from(least).map_or(Duration::MAX, Duration::from_nanos);
             let reason = format!(
                 "must be at least the warm-up period and the time in which the quota is whole again, \
-                 together {least:?}"
+                 together {least:?}, or who was told to come back could find the rule cold"
             );
             return Err(ConfigError::new("after_idle", text(idle), reason));
         }
