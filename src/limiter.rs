@@ -305,7 +305,7 @@ impl Limiter {
     }
 
     /// The same at an instant of the limiter's clock that the caller has read: once for many limiters, or for many
-    /// items that came together.
+    /// items that came together. An instant that is ahead of the clock's counts as the present until the clock is there.
     ///
     /// ```
     /// use tower_sluice::{ManualClock, TokenBucket, clock::Clock};

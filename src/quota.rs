@@ -95,6 +95,11 @@ impl Quota {
         self.is_burst_set.then_some(self.burst)
     }
 
+    /// With the permits of one period as the burst, unless it was set to another: what a window may admit at once.
+    pub(crate) const fn windowed(self) -> Self {
+        if self.is_burst_set { self } else { Self { burst: self.permits, ..self } }
+    }
+
     /// Permits and burst times `factor`; an overflow is an error, not a wrap.
     pub(crate) fn relaxed(&self, factor: u64) -> Result<Self, ConfigError> {
         let times = |field, n: u64| {
@@ -226,9 +231,10 @@ impl FromStr for Quota {
                 }
             })
         })?;
-        let period = period(unit).ok_or_else(|| {
-            error(match unit {
-                "month" | "week" => {
+        let period = period(unit).map_err(|wrong| {
+            error(match (wrong, unit) {
+                (Wrong::TooLarge, _) => "the period is too long",
+                (_, "month" | "week") => {
                     "the period must be a unit (ns, us, ms, s, min, h, d); for weeks and months of the \
                      calendar see FixedWindow::calendar"
                 }
@@ -295,10 +301,9 @@ fn decimal(text: &str) -> Result<(u64, u64), Wrong> {
     Ok((digits.ok_or(Wrong::TooLarge)?, scale))
 }
 
-fn period(text: &str) -> Option<Duration> {
-    let letters = text.find(|c: char| !c.is_ascii_digit())?;
+fn period(text: &str) -> Result<Duration, Wrong> {
+    let letters = text.find(|c: char| !c.is_ascii_digit()).ok_or(Wrong::NoNumber)?;
     let (count, unit) = text.split_at(letters);
-    let count: u64 = if count.is_empty() { 1 } else { count.parse().ok()? };
     let name = match unit {
         "sec" | "second" => "s",
         "m" | "minute" => "min",
@@ -306,8 +311,10 @@ fn period(text: &str) -> Option<Duration> {
         "day" => "d",
         name => name,
     };
-    let (_, nanos) = UNITS.into_iter().find(|(known, _)| *known == name)?;
-    count.checked_mul(nanos).map(Duration::from_nanos)
+    let known = UNITS.into_iter().find(|(known, _)| *known == name);
+    let (_, nanos) = known.ok_or(Wrong::NoNumber)?;
+    let count = if count.is_empty() { 1 } else { whole(count)? };
+    count.checked_mul(nanos).map(Duration::from_nanos).ok_or(Wrong::TooLarge)
 }
 
 /// The greatest common divisor.
@@ -348,6 +355,8 @@ mod tests {
             ("5/0s", "longer than zero"),
             ("5/month", "FixedWindow::calendar"),
             ("5/minutes", "minute"),
+            ("5/20000000d", "the period is too long"),
+            ("0.000000001/500y", "the period must be a unit"),
             ("5/min/s", "the period must be a unit"),
         ] {
             let error = text.parse::<Quota>().expect_err(text);

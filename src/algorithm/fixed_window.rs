@@ -157,7 +157,7 @@ impl FixedWindow {
     }
 
     pub(crate) fn with_quota(self, quota: Quota) -> Self {
-        Self { quota, ..self }
+        Self { quota: quota.windowed(), ..self }
     }
 
     /// The limit times `factor`.

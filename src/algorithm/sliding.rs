@@ -102,6 +102,12 @@ impl Machine {
         if self.cell == 0 { now } else { (now - now % self.cell).saturating_add(self.cell) }
     }
 
+    /// Whether what has this stamp counts no more. By its age: at the end of a clock's time there is no end to it.
+    #[inline]
+    fn is_over(&self, stamp: u64, now: Nanos) -> bool {
+        now.get().checked_sub(stamp).is_some_and(|age| age >= self.window)
+    }
+
     /// The first instant at which what has this stamp counts no more.
     #[inline]
     fn end(&self, stamp: u64) -> u64 {
@@ -127,7 +133,7 @@ impl Spent {
 
     /// Permits that count at `now`.
     fn count(&self, machine: &Machine, now: Nanos) -> u64 {
-        let over = self.entries.iter().take_while(|entry| machine.end(entry.stamp) <= now.get());
+        let over = self.entries.iter().take_while(|entry| machine.is_over(entry.stamp, now));
         self.admitted - over.last().map_or(self.expired, |entry| entry.sum)
     }
 
@@ -145,7 +151,7 @@ impl Spent {
     #[inline]
     pub(crate) fn expire(&mut self, machine: &Machine, now: Nanos) {
         while let Some(first) = self.entries.front()
-            && machine.end(first.stamp) <= now.get()
+            && machine.is_over(first.stamp, now)
         {
             self.expired = first.sum;
             self.entries.pop_front();
@@ -251,20 +257,24 @@ impl Spent {
         let least = asked.saturating_sub(machine.limit);
         let skipped = self.entries.partition_point(|entry| entry.sum < least);
         // What was played through after these permits is not there yet.
-        let ends = self.entries.range(skipped..).take_while(|entry| entry.sum <= admitted);
-        let ends = ends.map(|entry| (Nanos::new(machine.end(entry.stamp)), entry.sum));
-        let at_once = (self.expired >= least).then_some((from, self.expired));
-        let mut best = None;
-        // The more has expired, the less the limit must have grown: the first instant at which both will do.
-        for (end, expired) in at_once.into_iter().chain(ends) {
-            let end = end.max(from);
-            if best.is_some_and(|best| best <= end) {
-                break;
+        let there = self.entries.partition_point(|entry| entry.sum <= admitted);
+        let end = |i: usize| Nanos::new(machine.end(self.entries[i].stamp)).max(from);
+        let grown = |expired| machine.reaches(asked.saturating_sub(expired), from);
+        let at_once = (self.expired >= least).then(|| grown(self.expired));
+        // The more has expired, the less the limit must have grown: the first whose end comes after that.
+        let (mut low, mut high) =
+            (skipped, if machine.warming.is_some() { there } else { skipped });
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if end(middle) >= grown(self.entries[middle].sum) {
+                high = middle;
+            } else {
+                low = middle + 1;
             }
-            let grown = machine.reaches(asked.saturating_sub(expired), from).max(end);
-            best = Some(best.map_or(grown, |best: Nanos| best.min(grown)));
         }
-        best
+        let before = (skipped < low).then(|| grown(self.entries[low - 1].sum));
+        let after = (low < there).then(|| end(low));
+        [at_once, before, after].into_iter().flatten().min()
     }
 
     /// What a charge of `cost` would get.

@@ -74,7 +74,7 @@ impl SlidingLog {
     }
 
     pub(super) fn with_quota(self, quota: Quota) -> Self {
-        Self { quota, ..self }
+        Self { quota: quota.windowed(), ..self }
     }
 
     pub(super) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {

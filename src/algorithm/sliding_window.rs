@@ -23,7 +23,7 @@ use crate::{ConfigError, Quota};
 /// A sliding window: at most `limit` permits in any stretch of time as long as the window, in constant memory.
 ///
 /// A permit comes back up to a tenth of the window late, so that under constant load a caller gets nine tenths of the
-/// limit or more. Where he must get all of it, take a [`SlidingLog`](super::SlidingLog), or a
+/// limit or more (of a window below a hundred nanoseconds, less). Where he must get all of it, take a [`SlidingLog`](super::SlidingLog), or a
 /// [`TokenBucket`](super::TokenBucket) with a small burst.
 ///
 /// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
@@ -76,7 +76,7 @@ impl SlidingWindow {
     }
 
     pub(super) fn with_quota(self, quota: Quota) -> Self {
-        Self { quota, ..self }
+        Self { quota: quota.windowed(), ..self }
     }
 
     pub(super) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {

@@ -434,14 +434,23 @@ impl Machine {
 
     pub(super) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
         let debt = old.debt(state, old.floor(now));
+        let units = (u128::from(debt) * u128::from(self.unit)).div_ceil(u128::from(old.unit));
+        self.owing(u64::try_from(units).unwrap_or(u64::MAX), now)
+    }
+
+    /// The same with this state for a key never seen.
+    pub(super) fn starting(self, origin: u64) -> Self {
+        Self { origin, ..self }
+    }
+
+    /// The state of a bucket that owes so much.
+    pub(super) fn owing(&self, debt: u64, now: Nanos) -> u64 {
         if debt == 0 {
             // Idle before now, so that its slot may be claimed.
             return self.idle_word(now).saturating_sub(1);
         }
-        let units = (u128::from(debt) * u128::from(self.unit)).div_ceil(u128::from(old.unit));
         // A bucket cannot be emptier than empty.
-        let debt = u64::try_from(units).unwrap_or(u64::MAX).min(self.capacity);
-        self.ceil(now).saturating_add(debt).min(MAX_STATE)
+        self.ceil(now).saturating_add(debt.min(self.capacity)).min(MAX_STATE)
     }
 
     /// The same quota, for keys that all had `old`'s start level: the start is not started anew.

@@ -18,6 +18,8 @@ macro_rules! turn {
         loop {
             match machine.charge(state, turn, cost, 0) {
                 Step::To(state) => break Some((turn, state)),
+                // Beyond all time, where instants are one.
+                Step::Denied if turn == NEVER => break Some((NEVER, state)),
                 // Holds alone were in the way, or the instant was rounded: it fits a little later.
                 Step::Denied => {
                     let decision = machine.decide(state, turn, cost, 0);

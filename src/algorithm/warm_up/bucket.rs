@@ -43,6 +43,37 @@ impl Bucket {
         self.force_within(state, warming.warp(now), cost, self.withheld(warming, now))
     }
 
+    /// The state that means under this quota what `state` means under `old`: what was spent beyond what the ramp
+    /// withholds, or spared of it, is so under this one, in its permits. Rounded against the key.
+    pub(super) fn convert_warming(
+        &self,
+        warming: &Warming,
+        old: &Self,
+        state: u64,
+        now: Nanos,
+    ) -> u64 {
+        let time = warming.warp(now);
+        let debt = old.debt(state, old.floor(time));
+        let withheld = (old.withheld(warming, now), self.withheld(warming, now));
+        let permits = |units: u64| u128::from(units) * u128::from(self.unit);
+        let debt = match debt.checked_sub(withheld.0) {
+            Some(spent) => permits(spent).div_ceil(old.unit.into()) + u128::from(withheld.1),
+            None => {
+                let spared = permits(withheld.0 - debt) / u128::from(old.unit);
+                u128::from(withheld.1).saturating_sub(spared)
+            }
+        };
+        self.owing(u64::try_from(debt).unwrap_or(u64::MAX), time)
+    }
+
+    /// The same quota, for keys that all had `old`'s start level: the start is not started anew.
+    pub(super) fn started_warming(self, warming: &Warming, old: &Self, now: Nanos) -> Self {
+        let new = self.starting(0);
+        let debt = old.debt(0, old.floor(warming.warp(now)));
+        let origin = if debt == 0 { 0 } else { new.convert_warming(warming, old, 0, now) };
+        new.starting(origin)
+    }
+
     pub(super) fn decide_warming(
         &self,
         warming: &Warming,

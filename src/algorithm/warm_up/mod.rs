@@ -91,7 +91,7 @@ impl WarmUp {
 
     /// Grows as Guava's `SmoothWarmingUp` does under load: the first permits lie `factor` times as far apart as the last,
     /// and from each permit to the next the distance shrinks by the same amount. So it is slow for long, and fast at
-    /// the end. From 1.0 (no warm-up) to 1,000.0; the start factor is `1 / factor`.
+    /// the end. From 1.0 to 1,000.0; the start factor is `1 / factor`. Below 1.0001 it is no warm-up.
     ///
     /// ```
     /// use std::time::Duration;
@@ -175,7 +175,10 @@ impl WarmUp {
         let Some(idle) = self.after_idle else { return Ok(ramp) };
         let least = u128::from(period) + refill;
         if idle.as_nanos() < least {
-            let least = u64::try_from(least).map_or(Duration::MAX, Duration::from_nanos);
+            let Ok(least) = u64::try_from(least).map(Duration::from_nanos) else {
+                let reason = "cannot be set for a quota that is not whole again within 584 years";
+                return Err(ConfigError::new("after_idle", text(idle), reason));
+            };
             let reason = format!(
                 "must be at least the warm-up period and the time in which the quota is whole again, \
                  together {least:?}, or who was told to come back could find the rule cold"
@@ -261,8 +264,9 @@ impl Machine {
         self.words.idle_word(self.time(now))
     }
 
-    pub(crate) fn expires(&self) -> Nanos {
-        self.words.expires()
+    /// Whether [`rebased`](Self::rebased) is wanted, by the ramp's time, which its words are written by.
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        self.time(now) >= self.words.expires()
     }
 
     pub(crate) fn rebased(self, now: Nanos) -> Self {
@@ -271,10 +275,21 @@ impl Machine {
 
     /// In place of `old`, whose ramp goes on.
     pub(crate) fn succeeding(self, old: &Self, now: Nanos) -> Self {
-        Self { words: self.words.succeeding(&old.words, old.time(now)), warming: old.warming }
+        let words = match (self.words, &old.words) {
+            (Words::TokenBucket(new), Words::TokenBucket(bucket)) => {
+                Words::TokenBucket(new.started_warming(&old.warming, bucket, now))
+            }
+            (new, window) => new.succeeding(window, now),
+        };
+        Self { words, warming: old.warming }
     }
 
     pub(crate) fn convert(&self, old: &Self, state: u64, now: Nanos) -> u64 {
-        self.words.convert(&old.words, state, self.time(now))
+        match (&self.words, &old.words) {
+            (Words::TokenBucket(new), Words::TokenBucket(old)) => {
+                new.convert_warming(&self.warming, old, state, now)
+            }
+            (new, old) => new.convert(old, state, now),
+        }
     }
 }

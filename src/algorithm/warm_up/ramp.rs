@@ -46,7 +46,8 @@ impl Ramp {
         // At most 1,000, so at most 63 bits; the square has as many.
         let factor = (factor * POINT) as u64;
         let square = ((u128::from(factor) * u128::from(factor)) >> 63) as u64;
-        (square > 1 << 43)
+        // Nearer to one there are too few bits to tell it from one.
+        (square > (1 << 43) + (1 << 31))
             .then_some(Shape::Cold { square, factor })
             .and_then(|it| Self::of(period, it))
     }

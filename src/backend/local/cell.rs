@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     clock::Nanos,
-    sync::{AtomicU64, Mutex, Ordering},
+    sync::{AtomicU64, Mutex, Ordering, lock},
 };
 
 /// One word of state.
@@ -38,13 +38,22 @@ impl Refusal {
         now.get() < until && self.word.load(Ordering::Relaxed) == cell.0.load(Ordering::Acquire)
     }
 
-    /// Takes note that `word` denies one permit until then. One at a time, so that word and end belong together.
-    pub(super) fn note(&self, Denied(word): Denied, until: Nanos) {
-        if let Ok(_only) = self.writer.try_lock() {
+    /// Takes note that `word` denies one permit until then. One at a time, so that word and end belong together; and
+    /// not if the quota has changed by which that was worked out.
+    pub(super) fn note(&self, Denied(word): Denied, until: Nanos, holds: impl FnOnce() -> bool) {
+        if let Ok(_only) = self.writer.try_lock()
+            && holds()
+        {
             self.until.store(0, Ordering::Relaxed);
             self.word.store(word, Ordering::Release);
             self.until.store(until.get(), Ordering::Release);
         }
+    }
+
+    /// Another quota is in force, under which the same word may not deny.
+    pub(super) fn forget(&self) {
+        let _only = lock(&self.writer);
+        self.until.store(0, Ordering::Release);
     }
 }
 

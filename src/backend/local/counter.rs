@@ -37,7 +37,6 @@ pub(crate) struct Counter {
 #[derive(Debug)]
 pub(crate) struct Hold {
     seat: Seat,
-    place: u64,
     cost: u64,
 }
 
@@ -171,22 +170,22 @@ impl Counter {
     /// Sets permits aside, or says why not.
     pub(crate) fn hold(&self, seat: Seat, now: Nanos, cost: u64) -> Result<Hold, Decision> {
         self.meet(seat, now, cost);
-        let place = self.ledger(seat.quota).hold(seat.hash, now, cost)?;
-        Ok(Hold { seat, place, cost })
+        self.ledger(seat.quota).hold(seat.hash, now, cost)?;
+        Ok(Hold { seat, cost })
     }
 
     /// Makes a hold a charge.
     pub(crate) fn commit(&self, hold: &Hold, now: Nanos) {
-        let Hold { seat, place, cost } = *hold;
+        let Hold { seat, cost } = *hold;
         if cost > 0 {
             self.meet(seat, now, cost);
-            self.ledger(seat.quota).commit(place, seat.hash, now, cost);
+            self.ledger(seat.quota).commit(seat.hash, now, cost);
         }
     }
 
     /// Lets a hold go: as if it had never been.
     pub(crate) fn release(&self, hold: &Hold) {
-        self.ledger(hold.seat.quota).release(hold.place, hold.cost);
+        self.ledger(hold.seat.quota).release(hold.seat.hash, hold.cost);
     }
 
     /// Takes back what no other charge has built on; says whether it was.

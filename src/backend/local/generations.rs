@@ -98,6 +98,12 @@ impl Generations {
         Present { machine: self.read(tag), tag, all: self }
     }
 
+    /// How many quotas there were before the one in force.
+    pub(super) fn epoch(&self) -> u64 {
+        // As in `present`.
+        self.epoch.load(Ordering::Acquire)
+    }
+
     /// The word that a charge makes of `word`; `None` where it does not fit. `plain` says that it may go the way that
     /// is short.
     #[inline(always)]

@@ -1,10 +1,10 @@
 //! [`Ledger`]: one of a limiter's quotas, counted in words or in records, and what is held of it.
 
-use std::sync::OnceLock;
+use std::{collections::HashMap, sync::OnceLock};
 
 use super::{
     Denied, Kept, Made,
-    holds::{self, Holds},
+    holds::{self, Holds, Places},
     records::Records,
     words::Words,
 };
@@ -225,9 +225,8 @@ impl Ledger {
     /// The same beside what others hold.
     fn charge_beside<K: Kept>(&self, hash: u64, now: Nanos, cost: u64) -> Result<K, Denied> {
         let Some(holds) = self.holds.get() else { return self.charge_at(hash, now, cost, 0) };
-        let place = self.place(hash, now);
-        let shard = holds.shard(place);
-        let held = shard.get(&place).copied().unwrap_or(0);
+        let shard = holds.shard(self.places(hash));
+        let held = self.held_of(&shard, hash, now);
         self.charge_at(hash, now, cost, held)
     }
 
@@ -248,11 +247,11 @@ impl Ledger {
         }
     }
 
-    /// Sets permits aside, at the place it gives; or says why not.
-    pub(super) fn hold(&self, hash: u64, now: Nanos, cost: u64) -> Result<u64, Decision> {
-        let place = self.place(hash, now);
-        let mut shard = self.holds().shard(place);
-        let held = shard.get(&place).copied().unwrap_or(0);
+    /// Sets permits aside, or says why not.
+    pub(super) fn hold(&self, hash: u64, now: Nanos, cost: u64) -> Result<(), Decision> {
+        let places = self.places(hash);
+        let mut shard = self.holds().shard(places);
+        let held = self.held_of(&shard, hash, now);
         let decision = match &self.state {
             State::Words(words) => words.decide(hash, now, cost, held),
             State::Records(records) => records.decide(hash, now, cost, held),
@@ -261,28 +260,30 @@ impl Ledger {
             return Err(decision);
         }
         if cost > 0 {
-            shard.insert(place, held + cost);
+            holds::set_aside(&mut shard, places, cost);
         }
-        Ok(place)
+        Ok(())
     }
 
     /// Makes a hold a charge.
-    pub(super) fn commit(&self, place: u64, hash: u64, now: Nanos, cost: u64) {
-        let mut shard = self.holds().shard(place);
+    pub(super) fn commit(&self, hash: u64, now: Nanos, cost: u64) {
+        let places = self.places(hash);
+        let mut shard = self.holds().shard(places);
         match &self.state {
             State::Words(words) => {
-                words.force(place, hash, now, cost);
+                words.force(hash, now, cost);
                 words.admit(now);
             }
             State::Records(records) => records.force(hash, now, cost),
         }
-        holds::give_back(&mut shard, place, cost);
+        holds::give_back(&mut shard, places, cost);
     }
 
     /// Lets a hold go: as if it had never been.
-    pub(super) fn release(&self, place: u64, cost: u64) {
+    pub(super) fn release(&self, hash: u64, cost: u64) {
         if let Some(holds) = self.holds.get() {
-            holds::give_back(&mut holds.shard(place), place, cost);
+            let places = self.places(hash);
+            holds::give_back(&mut holds.shard(places), places, cost);
         }
     }
 
@@ -294,15 +295,23 @@ impl Ledger {
 
     #[inline(never)]
     fn held_in(&self, holds: &Holds, hash: u64, now: Nanos) -> u64 {
-        let place = self.place(hash, now);
-        holds.shard(place).get(&place).copied().unwrap_or(0)
+        self.held_of(&holds.shard(self.places(hash)), hash, now)
     }
 
-    /// What holds of a key are counted by: the key, or the overflow bucket it shares.
-    fn place(&self, hash: u64, now: Nanos) -> u64 {
+    /// What is held where a charge on the key would be made now.
+    fn held_of(&self, shard: &HashMap<u64, u64>, hash: u64, now: Nanos) -> u64 {
+        let (places, has_room) = match &self.state {
+            State::Words(words) => (words.places(hash), words.has_room(hash, now)),
+            State::Records(records) => (records.places(hash), records.has_room(hash, now)),
+        };
+        let place = if has_room { places.own } else { places.shared };
+        shard.get(&place).copied().unwrap_or(0)
+    }
+
+    fn places(&self, hash: u64) -> Places {
         match &self.state {
-            State::Words(words) => words.place(hash, now),
-            State::Records(records) => records.place(hash, now),
+            State::Words(words) => words.places(hash),
+            State::Records(records) => records.places(hash),
         }
     }
 
@@ -310,7 +319,7 @@ impl Ledger {
     pub(super) fn undo(&self, made: &Made, now: Nanos) -> bool {
         match &self.state {
             State::Words(words) => words.undo(made, now),
-            State::Records(records) => records.undo(made),
+            State::Records(records) => records.undo(made, now),
         }
     }
 

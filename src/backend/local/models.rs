@@ -141,7 +141,7 @@ impl Word {
         if let Err(denied) = charged
             && let Some(wait) = self.quotas.explain(denied, now, 1, 0).retry_after()
         {
-            self.refusal.note(denied, now + wait);
+            self.refusal.note(denied, now + wait, || true);
         }
         charged.is_ok()
     }
@@ -194,7 +194,7 @@ impl Sliding {
     /// Undoes a charge; says whether the permits came back.
     #[must_use]
     pub fn undo(&self, undo: Undo) -> bool {
-        self.0.undo(&undo.0)
+        self.0.undo(&undo.0, Nanos::ZERO)
     }
 
     /// Forgets a key; says whether anything was known of it.

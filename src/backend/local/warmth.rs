@@ -21,8 +21,9 @@ pub(super) struct Warmth {
     /// After how long without an admission it starts anew.
     idle_after: Option<Nanos>,
     started: AtomicU64,
-    /// When something was admitted last.
+    /// When something was admitted last, and before that.
     admitted: AtomicU64,
+    before: AtomicU64,
 }
 
 // All relaxed: nothing is read through these, and the time until a limiter goes cold is longer than a store takes
@@ -35,6 +36,7 @@ impl Warmth {
             idle_after: algorithm.ramp().and_then(|warm_up| warm_up.idle_after()),
             started: AtomicU64::new(first.started().get()),
             admitted: AtomicU64::new(0),
+            before: AtomicU64::new(0),
         }))
     }
 
@@ -66,7 +68,18 @@ impl Warmth {
     /// A request was admitted.
     pub(super) fn admit(&self, now: Nanos) {
         if self.goes_cold() {
-            self.admitted.fetch_max(now.get(), Ordering::Relaxed);
+            let before = self.admitted.fetch_max(now.get(), Ordering::Relaxed);
+            if before < now.get() {
+                self.before.store(before, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// A request that was admitted at `now` was refused then: as if it had not been, unless another was since.
+    pub(super) fn take_back(&self, now: Nanos) {
+        let before = self.before.load(Ordering::Relaxed);
+        // Where it fails somebody else was admitted.
+        let _ =
+            self.admitted.compare_exchange(now.get(), before, Ordering::Relaxed, Ordering::Relaxed);
     }
 }

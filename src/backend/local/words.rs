@@ -6,6 +6,7 @@ use super::{
     Denied, Kept, Made, Seat,
     cell::{Cell, Refusal},
     generations::{Generations, Present},
+    holds::Places,
     overflow::Overflow,
     table::{Charged, Table},
     warmth::Warmth,
@@ -154,39 +155,50 @@ impl Words {
     /// Takes note of what one permit was denied that nobody held.
     #[cold]
     pub(super) fn note(&self, denied: Denied, now: Nanos) {
-        if let Cells::One(_, refusal) = &self.cells
-            && let Some(wait) = self.explain(denied, now, 1, 0).retry_after()
-        {
-            refusal.note(denied, now + wait);
+        let Cells::One(_, refusal) = &self.cells else { return };
+        let epoch = self.quotas.epoch();
+        if let Some(wait) = self.explain(denied, now, 1, 0).retry_after() {
+            refusal.note(denied, now + wait, || self.quotas.epoch() == epoch);
         }
     }
 
-    /// Charges what was held at `place`.
-    pub(super) fn force(&self, place: u64, hash: u64, now: Nanos, cost: u64) {
+    /// Charges what was held.
+    pub(super) fn force(&self, hash: u64, now: Nanos, cost: u64) {
         let quotas = &self.quotas;
         match &self.cells {
             Cells::One(cell, _) => cell.force(quotas, now, cost),
-            Cells::Many { table, overflow } => match overflow.bucket(place) {
-                None if table.force(quotas, hash, now, cost, Some(overflow)) => {}
-                // There is no room, or what there was is taken by now.
-                _ => overflow.shared(hash).force(quotas, now, cost),
-            },
+            Cells::Many { table, overflow } => {
+                if !table.force(quotas, hash, now, cost, Some(overflow)) {
+                    // There is no room, or what there was is taken by now.
+                    overflow.shared(hash).force(quotas, now, cost);
+                }
+            }
         }
     }
 
-    /// What holds of a key are counted by: the key, or the overflow bucket it shares.
-    pub(super) fn place(&self, hash: u64, now: Nanos) -> u64 {
+    /// The places that a key may be counted at.
+    pub(super) fn places(&self, hash: u64) -> Places {
         match &self.cells {
-            Cells::One(..) => 0,
-            Cells::Many { table, .. } if table.has_room(&self.quotas, hash, now) => {
-                Seat::place_of(hash)
+            Cells::One(..) => Places { own: 0, shared: 0 },
+            Cells::Many { overflow, .. } => {
+                Places { own: Seat::place_of(hash), shared: overflow.place(hash) }
             }
-            Cells::Many { overflow, .. } => overflow.place(hash),
+        }
+    }
+
+    /// Whether it is counted at its own.
+    pub(super) fn has_room(&self, hash: u64, now: Nanos) -> bool {
+        match &self.cells {
+            Cells::One(..) => true,
+            Cells::Many { table, .. } => table.has_room(&self.quotas, hash, now),
         }
     }
 
     /// Restore or burn; says which it was.
     pub(super) fn undo(&self, made: &Made, now: Nanos) -> bool {
+        if let Some(warmth) = &self.warmth {
+            warmth.take_back(now);
+        }
         match &self.cells {
             Cells::One(cell, _) => cell.undo(&self.quotas, made, now),
             Cells::Many { table, overflow } => match overflow.bucket(made.place) {
@@ -236,7 +248,10 @@ impl Words {
         // Before the walk: from here on nobody has to wait for its end to move the base.
         self.expire_with(machine);
         match &self.cells {
-            Cells::One(cell, _) => cell.convert(&self.quotas, now),
+            Cells::One(cell, refusal) => {
+                refusal.forget();
+                cell.convert(&self.quotas, now);
+            }
             Cells::Many { table, overflow } => {
                 table.convert(&self.quotas, now);
                 overflow.convert(&self.quotas, now);
@@ -248,9 +263,12 @@ impl Words {
         let is_told = self.warmth.as_ref().is_some_and(|warmth| warmth.goes_cold());
         let expires = if is_told { 0 } else { machine.expires().get() };
         self.expires.store(expires, Ordering::Relaxed);
-        let may_be = self.warmth.is_none() && !self.never_plain.load(Ordering::Relaxed);
-        let plain = if may_be { machine.plain_until().get() } else { 0 };
-        self.plain_until.store(plain, Ordering::Relaxed);
+        let plain = if self.warmth.is_some() { 0 } else { machine.plain_until().get() };
+        // All in one order: if `never_plain` was read before it was set, its zero is written after this.
+        self.plain_until.store(plain, Ordering::SeqCst);
+        if self.never_plain.load(Ordering::SeqCst) {
+            self.plain_until.store(0, Ordering::SeqCst);
+        }
     }
 
     /// From here on permits may be held, so that no charge goes the way that is short. Who is on it at this moment
@@ -293,9 +311,7 @@ impl Words {
     fn rebased(&self, now: Nanos) -> Option<Machine> {
         match self.quotas.present().compiled(now) {
             Compiled::Word(machine) => (now >= machine.expires()).then(|| machine.rebased(now)),
-            Compiled::Warming(machine) => {
-                (now >= machine.expires()).then(|| machine.rebased(now).words())
-            }
+            Compiled::Warming(machine) => machine.is_due(now).then(|| machine.rebased(now).words()),
             Compiled::Sliding(_) => None,
         }
     }

@@ -1,7 +1,7 @@
 //! [`Many`]: the records of many keys: bounded, without a background task.
 //!
 //! **Nothing is forgotten that matters.** Only an idle record, which is as good as none, is let go of. Each has one
-//! *ticket* in a line by the time at which it was to be idle; whoever brings a new key looks at the first two
+//! *ticket* in a line by the time at which it was to be idle; whoever comes looks at the first two
 //! tickets that are due, and lets go of a record or gives it a new ticket. So there is no sweep, and memory comes
 //! back as keys come.
 //!
@@ -17,7 +17,7 @@ use ahash::RandomState;
 
 use crate::{
     algorithm::{Spent, sliding::Machine},
-    backend::local::{Made, Seat},
+    backend::local::{Made, Seat, holds::Places},
     clock::Nanos,
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
@@ -104,7 +104,13 @@ impl Many {
     ) -> Option<(u64, u64)> {
         let (shard, place) = (&mut *self.shard(hash), Seat::place_of(hash));
         match shard.records.get_mut(&place) {
-            Some(spent) => Some((place, change(&shard.machine, spent)?)),
+            Some(spent) => {
+                let new = change(&shard.machine, spent)?;
+                if shard.tickets.front().is_some_and(|(due, _)| *due <= now) {
+                    self.let_go(shard, now, 2);
+                }
+                Some((place, new))
+            }
             None => self.begin(shard, hash, now, change),
         }
     }
@@ -118,8 +124,16 @@ impl Many {
         now: Nanos,
         change: impl Fn(&Machine, &mut Spent) -> Option<u64>,
     ) -> Option<(u64, u64)> {
-        // What it spent while there was no room for it.
         let shared = overflow_of(hash);
+        if shard.records.contains_key(&shared)
+            && !self.has_room(shard, now)
+            && let Some(spent) = shard.records.get_mut(&shared)
+        {
+            // Relaxed: for whoever asks.
+            self.overflowed.store(1, Ordering::Relaxed);
+            return Some((shared, change(&shard.machine, spent)?));
+        }
+        // What it spent while there was no room for it.
         let mut spent = match shard.records.get(&shared) {
             Some(spent) => spent.clone(),
             None => Spent::after(shard.admitted),
@@ -138,11 +152,15 @@ impl Many {
         Some((place, new))
     }
 
-    /// What holds of a key are counted by: the key, or the overflow record it shares.
-    pub(super) fn place(&self, hash: u64, now: Nanos) -> u64 {
-        let (shard, place) = (&mut *self.shard(hash), Seat::place_of(hash));
-        let has_room = shard.records.contains_key(&place) || self.has_room(shard, now);
-        if has_room { place } else { overflow_of(hash) }
+    /// The places that a key may be counted at.
+    pub(super) fn places(hash: u64) -> Places {
+        Places { own: Seat::place_of(hash), shared: overflow_of(hash) }
+    }
+
+    /// Whether it is counted at its own.
+    pub(super) fn has_room_for(&self, hash: u64, now: Nanos) -> bool {
+        let shard = &mut *self.shard(hash);
+        shard.records.contains_key(&Seat::place_of(hash)) || self.has_room(shard, now)
     }
 
     pub(super) fn undo(&self, made: &Made) -> bool {

@@ -8,7 +8,7 @@ mod many;
 use std::sync::Arc;
 
 use self::many::Many;
-use super::{Denied, Kept, Made, warmth::Warmth};
+use super::{Denied, Kept, Made, holds::Places, warmth::Warmth};
 use crate::{
     Decision,
     algorithm::{Spent, sliding::Machine},
@@ -140,16 +140,27 @@ impl Records {
         }
     }
 
-    /// What holds of a key are counted by: the key, or the overflow record it shares.
-    pub(super) fn place(&self, hash: u64, now: Nanos) -> u64 {
+    /// The places that a key may be counted at.
+    pub(super) fn places(&self, hash: u64) -> Places {
         match &self.kept {
-            Keeping::One(_) => 0,
-            Keeping::Many(many) => many.place(hash, now),
+            Keeping::One(_) => Places { own: 0, shared: 0 },
+            Keeping::Many(_) => Many::places(hash),
+        }
+    }
+
+    /// Whether it is counted at its own.
+    pub(super) fn has_room(&self, hash: u64, now: Nanos) -> bool {
+        match &self.kept {
+            Keeping::One(_) => true,
+            Keeping::Many(many) => many.has_room_for(hash, now),
         }
     }
 
     /// Takes a charge back, if it is the last and still counts; says whether it was.
-    pub(super) fn undo(&self, made: &Made) -> bool {
+    pub(super) fn undo(&self, made: &Made, now: Nanos) -> bool {
+        if let Some(warmth) = &self.warmth {
+            warmth.take_back(now);
+        }
         match &self.kept {
             Keeping::One(one) => lock(one).1.undo(made.old, made.new),
             Keeping::Many(many) => many.undo(made),
