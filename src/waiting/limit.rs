@@ -175,6 +175,10 @@ impl Limit {
     /// Charges now; says only whether.
     #[inline(always)]
     pub(crate) fn admits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {
+        // Whether or not somebody waits.
+        if cost > 0 && self.counter.refuses(seat, now) {
+            return false;
+        }
         if cost == 0 || self.is_waited_for(seat) {
             return self.try_acquire(seat, now, cost).is_allowed();
         }

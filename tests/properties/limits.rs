@@ -6,7 +6,7 @@ use tower_sluice::{Algorithm, Quota, clock::Nanos};
 use crate::{
     calendar::calendar_of,
     config,
-    quotas::{cost, epoch, exact, exact_and_warm, exact_bucket_quota, exact_window_quota, span},
+    quotas::{cost, epoch, exact, exact_bucket_quota, exact_window_quota, span, without_ramp},
     subjects::{Keys, all, clock},
 };
 
@@ -20,7 +20,7 @@ proptest! {
 
     #[test]
     fn what_is_spent_stays_spent_when_the_limit_changes(
-        exact in exact_and_warm().prop_filter("a count any window has room for, of any length", |exact| {
+        exact in without_ramp().prop_filter("a count any window has room for, of any length", |exact| {
             match exact.algorithm {
                 Algorithm::FixedWindow(_) => small(&exact.algorithm.quota()) && calendar_of(exact.algorithm).is_none(),
                 // What slides is in `sliding`.

@@ -140,7 +140,7 @@ impl Exact {
 
 pub(crate) fn exact() -> impl Strategy<Value = Exact> {
     let ramp = proptest::option::weighted(0.25, ramp());
-    (exact_and_warm(), ramp).prop_map(|(exact, ramp)| match ramp {
+    (without_ramp(), ramp).prop_map(|(exact, ramp)| match ramp {
         Some(ramp) => exact.on(ramp),
         None => exact,
     })
@@ -152,7 +152,7 @@ pub(crate) fn ramp() -> impl Strategy<Value = Ramp> {
 }
 
 /// Without a ramp.
-pub(crate) fn exact_and_warm() -> impl Strategy<Value = Exact> {
+pub(crate) fn without_ramp() -> impl Strategy<Value = Exact> {
     let window = (exact_window_quota(), any::<bool>()).prop_map(|(quota, aligned)| {
         let window = FixedWindow::new(quota.permits(), quota.period());
         Exact::of(if aligned { window.aligned() } else { window }).aligned(aligned)

@@ -12,7 +12,7 @@ use crate::{
     bucket::{follow_the_model, keys, steps},
     config,
     models::Numbers,
-    quotas::{Span, cost, epoch, exact_and_warm, log_uniform, ramp, span},
+    quotas::{Span, cost, epoch, log_uniform, ramp, span, without_ramp},
     subjects::{Keys, all, clock},
 };
 
@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn what_warms_up_follows_its_ramp_on_every_path(
-        exact in exact_and_warm(),
+        exact in without_ramp(),
         ramp in ramp(),
         epoch in epoch(),
         keys in keys(),

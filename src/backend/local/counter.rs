@@ -161,6 +161,12 @@ impl Counter {
         self.ledger(seat.quota).charge(&self.spec, seat.hash, now, cost)
     }
 
+    /// Whether it is known that nothing fits now.
+    #[inline(always)]
+    pub(crate) fn refuses(&self, seat: Seat, now: Nanos) -> bool {
+        self.ledger(seat.quota).refuses(now)
+    }
+
     /// Charges a cost that is not zero; says only whether.
     #[inline(always)]
     pub(crate) fn admits(&self, seat: Seat, now: Nanos, cost: u64) -> bool {

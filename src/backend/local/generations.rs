@@ -51,12 +51,16 @@ macro_rules! by_ramp {
         pub(super) fn $name(&self, $($argument: $type),*) -> $gives {
             #[cold]
             #[inline(never)]
-            fn on_ramp(machine: Machine, warmth: &Warmth, $($argument: $type),*) -> $gives {
-                machine.on(warmth.warming($now)).$name($($argument),*)
+            fn on_ramp(
+                (all, tag): (&Generations, u64),
+                warmth: &Warmth,
+                $($argument: $type),*
+            ) -> $gives {
+                all.read(tag).on(warmth.warming($now)).$name($($argument),*)
             }
             match &self.all.warmth {
                 None => self.machine.$name($($argument),*),
-                Some(warmth) => on_ramp(self.machine, warmth, $($argument),*),
+                Some(warmth) => on_ramp((self.all, self.tag), warmth, $($argument),*),
             }
         }
     };
@@ -194,7 +198,7 @@ impl Generations {
 
 impl Present<'_> {
     by_ramp!(#[inline] now in charge(state: u64, now: Nanos, cost: u64, held: u64) -> Step);
-    by_ramp!(#[inline] now in decide(state: u64, now: Nanos, cost: u64, held: u64) -> Decision);
+    by_ramp!(#[inline(always)] now in decide(state: u64, now: Nanos, cost: u64, held: u64) -> Decision);
     by_ramp!(#[inline] now in is_idle(state: u64, now: Nanos) -> bool);
     by_ramp!(now in force(state: u64, now: Nanos, cost: u64) -> u64);
     by_ramp!(now in is_known(state: u64, now: Nanos) -> bool);

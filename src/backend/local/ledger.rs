@@ -175,14 +175,15 @@ impl Ledger {
         }
     }
 
+    /// Whether it is known that nothing fits now.
+    #[inline(always)]
+    pub(super) fn refuses(&self, now: Nanos) -> bool {
+        matches!(&self.state, State::Words(words) if words.refuses(now))
+    }
+
     /// Charges a cost that is not zero; says only whether.
     #[inline(always)]
     pub(super) fn admits<T>(&self, serial: &Mutex<T>, hash: u64, now: Nanos, cost: u64) -> bool {
-        if let State::Words(words) = &self.state
-            && words.refuses(now)
-        {
-            return false;
-        }
         match self.charge::<T, ()>(serial, hash, now, cost) {
             Ok(()) => true,
             Err(denied) => {
