@@ -89,10 +89,15 @@ impl Shared {
 
 impl Backend for Shared {
     fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError> {
-        let Algorithm::FixedWindow(_) = spec.algorithm() else {
-            let value = format!("{:?}", spec.algorithm());
-            return Err(ConfigError::new("algorithm", value, "only windows are counted here"));
-        };
+        let algorithm = spec.algorithm();
+        // What is not counted here is refused: a limit must not be silently another.
+        let is_counted = matches!(algorithm, Algorithm::FixedWindow(window) if window.calendar_unit().is_none())
+            && algorithm.warm_up().is_none();
+        if !is_counted {
+            let value = format!("{algorithm:?}");
+            let reason = "only fixed windows are counted here, without a warm-up or a calendar";
+            return Err(ConfigError::new("algorithm", value, reason));
+        }
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = spec.replaces() {
             counts.limiters[id.0 as usize] = spec.quotas().to_vec();

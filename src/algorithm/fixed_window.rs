@@ -107,9 +107,9 @@ impl FixedWindow {
     /// # Ok::<(), tower_sluice::ConfigError>(())
     /// ```
     ///
-    /// Zones other than UTC, and with them daylight saving, are not offered. A window reads two numbers, the
-    /// clock's time and the UTC of its zero, so that it needs no table of zones, which is out of date within months,
-    /// every process of a fleet agrees on it, and a wall clock that is set moves no edge.
+    /// Zones other than UTC, and with them daylight saving, are not offered: tables of zones are out of date within
+    /// months. A window reads two numbers, the clock's time and the UTC of its zero. So processes whose wall clocks agreed
+    /// when they started agree on every edge, and a wall clock that is set later moves none.
     pub const fn calendar(limit: u64, calendar: Calendar) -> Self {
         Self { edges: Edges::Calendar(calendar), ..Self::new(limit, calendar.period()) }
     }

@@ -113,9 +113,9 @@ impl Algorithm {
         }
     }
 
-    /// How its quota warms up, if it does: what a [`Backend`](crate::Backend) refuses that cannot.
+    /// How its quota warms up, if it does. A [`Backend`](crate::Backend) that cannot do that refuses it.
     #[must_use]
-    pub fn ramp(&self) -> Option<WarmUp> {
+    pub fn warm_up(&self) -> Option<WarmUp> {
         match self {
             Self::FixedWindow(window) => window.ramp(),
             Self::LeakyBucket(bucket) => bucket.ramp(),
@@ -225,7 +225,7 @@ impl Compiled {
                 (token.compile(epoch).map(bucket)?, token.quota().refill())
             }
         };
-        let ramp = algorithm.ramp().map_or(Ok(None), |warm_up| warm_up.compile(refill))?;
+        let ramp = algorithm.warm_up().map_or(Ok(None), |warm_up| warm_up.compile(refill))?;
         let warming = ramp.map(|ramp| Warming::new(ramp, epoch.built));
         Ok(match warming {
             None => Self::Word(machine),

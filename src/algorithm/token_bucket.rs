@@ -49,9 +49,9 @@ pub struct TokenBucket {
 
 /// How full every bucket of a rule was when the rule was built.
 ///
-/// A key first seen `t` later starts with what it would have by then, `min(burst, start + rate x t)`, so a new key
-/// and an idle key are the same thing: to come late gains nothing, nor does a new name. A limit
-/// that changes in between keeps what was missing at the start.
+/// A key first seen `t` later starts with what it would have by then, `min(burst, start + rate x t)`. So a new key and
+/// an idle key are the same thing, and a new name gains nothing. Where the limit is changed meanwhile, what a bucket
+/// lacked of its burst at the start, and has not got back yet, is still lacking.
 ///
 /// A service that restarts counts anew, since its counts are in its memory. [`Full`](Self::Full), the default, gives
 /// every key its burst again each time: who crashes or is deployed ten times in a period may give ten bursts.

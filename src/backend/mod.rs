@@ -78,7 +78,10 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Refuses what it cannot count, naming field and value.
+    /// Refuses what it cannot count, naming field and value: an algorithm, a
+    /// [warm-up](Algorithm::warm_up), a [start level](crate::TokenBucket::start_level), windows
+    /// [of the calendar](crate::FixedWindow::calendar_unit). What it let pass and did not count would be a limit that is
+    /// silently another.
     fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError>;
 
     /// Makes all `charges`, or none, and says what each got. The verdicts are in the order of the

@@ -245,8 +245,8 @@ impl Counter {
             let value = format!("{:?}", renewed.algorithm);
             return Err(ConfigError::new("algorithm", value, "must stay what it was"));
         }
-        if renewed.algorithm.ramp() != spec.algorithm.ramp() {
-            let value = format!("{:?}", renewed.algorithm.ramp());
+        if renewed.algorithm.warm_up() != spec.algorithm.warm_up() {
+            let value = format!("{:?}", renewed.algorithm.warm_up());
             return Err(ConfigError::new("warm_up", value, "must stay what it was"));
         }
         // All compile, or nothing changes.

@@ -33,7 +33,7 @@ impl Warmth {
         let first = compiled.warming()?;
         Some(Arc::new(Self {
             first,
-            idle_after: algorithm.ramp().and_then(|warm_up| warm_up.idle_after()),
+            idle_after: algorithm.warm_up().and_then(|warm_up| warm_up.idle_after()),
             started: AtomicU64::new(first.started().get()),
             admitted: AtomicU64::new(0),
             before: AtomicU64::new(0),
