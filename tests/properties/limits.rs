@@ -12,7 +12,7 @@ use crate::{
 
 /// Whether the shortest window has room for a count up to the limit.
 fn small(quota: &Quota) -> bool {
-    quota.permits() < 64
+    quota.permits() < 32
 }
 
 proptest! {
