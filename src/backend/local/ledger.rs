@@ -103,7 +103,12 @@ impl Ledger {
     /// What a charge would get; changes nothing.
     #[inline]
     pub(super) fn decide(&self, hash: u64, now: Nanos, cost: u64) -> Decision {
-        let held = self.held(hash, now);
+        self.decide_beside(hash, now, cost, self.held(hash, now))
+    }
+
+    /// The same beside `held` permits that others hold.
+    #[inline]
+    fn decide_beside(&self, hash: u64, now: Nanos, cost: u64, held: u64) -> Decision {
         match &self.state {
             State::Words(words) => words.decide(hash, now, cost, held),
             State::Records(records) => records.decide(hash, now, cost, held),
@@ -226,8 +231,10 @@ impl Ledger {
     /// The same beside what others hold.
     fn charge_beside<K: Kept>(&self, hash: u64, now: Nanos, cost: u64) -> Result<K, Denied> {
         let Some(holds) = self.holds.get() else { return self.charge_at(hash, now, cost, 0) };
-        let shard = holds.shard(self.places(hash));
-        let held = self.held_of(&shard, hash, now);
+        let places = self.places(hash);
+        // Kept until the charge is made, or a hold could come between.
+        let shard = holds.shard(places);
+        let held = self.held_of(&shard, places, hash, now);
         self.charge_at(hash, now, cost, held)
     }
 
@@ -252,11 +259,8 @@ impl Ledger {
     pub(super) fn hold(&self, hash: u64, now: Nanos, cost: u64) -> Result<(), Decision> {
         let places = self.places(hash);
         let mut shard = self.holds().shard(places);
-        let held = self.held_of(&shard, hash, now);
-        let decision = match &self.state {
-            State::Words(words) => words.decide(hash, now, cost, held),
-            State::Records(records) => records.decide(hash, now, cost, held),
-        };
+        let held = self.held_of(&shard, places, hash, now);
+        let decision = self.decide_beside(hash, now, cost, held);
         if !decision.is_allowed() {
             return Err(decision);
         }
@@ -296,14 +300,15 @@ impl Ledger {
 
     #[inline(never)]
     fn held_in(&self, holds: &Holds, hash: u64, now: Nanos) -> u64 {
-        self.held_of(&holds.shard(self.places(hash)), hash, now)
+        let places = self.places(hash);
+        self.held_of(&holds.shard(places), places, hash, now)
     }
 
     /// What is held where a charge on the key would be made now.
-    fn held_of(&self, shard: &HashMap<u64, u64>, hash: u64, now: Nanos) -> u64 {
-        let (places, has_room) = match &self.state {
-            State::Words(words) => (words.places(hash), words.has_room(hash, now)),
-            State::Records(records) => (records.places(hash), records.has_room(hash, now)),
+    fn held_of(&self, shard: &HashMap<u64, u64>, places: Places, hash: u64, now: Nanos) -> u64 {
+        let has_room = match &self.state {
+            State::Words(words) => words.has_room(hash, now),
+            State::Records(records) => records.has_room(hash, now),
         };
         let place = if has_room { places.own } else { places.shared };
         shard.get(&place).copied().unwrap_or(0)
