@@ -18,8 +18,8 @@
 //! in half a day or more; where windows are numbered it stays. Windows that have ended by then, or when the
 //! limit changes, are forgotten, even by a clock that goes back to them, and an undo across the move burns.
 //! What is left for the start is exact to the nanosecond up to a limit of some 16,000 in at most six hours, and
-//! where windows are numbered always; above that the start of a window that begins with a request is rounded down, to 64 ns
-//! for a limit of a million. A window is never longer than said. A limit that would make this coarser than
+//! where windows are numbered always; above that the start of a window that begins with a request is rounded down,
+//! to 64 ns for a limit of a million. A window is never longer than said. A limit that would make this coarser than
 //! 1/64 of the window is refused when the rule is built.
 //!
 //! **Bytes per key:** 8, and 8 for the key's hash.
@@ -35,8 +35,8 @@ use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level};
 
 /// A fixed window: at most `limit` permits in each.
 ///
-/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
-/// its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this
+/// process, from its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
 ///
 /// ```
 /// use std::time::Duration;
@@ -108,8 +108,8 @@ impl FixedWindow {
     /// ```
     ///
     /// Zones other than UTC, and with them daylight saving, are not offered: tables of zones are out of date within
-    /// months. A window reads two numbers, the clock's time and the UTC of its zero. So processes whose wall clocks agreed
-    /// when they started agree on every edge, and a wall clock that is set later moves none.
+    /// months. A window reads two numbers, the clock's time and the UTC of its zero. So processes whose wall clocks
+    /// agreed when they started agree on every edge, and a wall clock that is set later moves none.
     pub const fn calendar(limit: u64, calendar: Calendar) -> Self {
         Self { edges: Edges::Calendar(calendar), ..Self::new(limit, calendar.period()) }
     }
@@ -177,7 +177,7 @@ impl FixedWindow {
     }
 
     pub(crate) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
-        let (limit, window, _) = check_no_burst(self.quota)?;
+        let (limit, window) = check_no_burst(self.quota)?;
         self.check_period()?;
         let (starts, base) = match self.edges {
             Edges::FirstRequest => {

@@ -148,13 +148,13 @@ impl Algorithm {
     }
 }
 
-/// The numbers of a quota whose burst is its limit.
-fn check_no_burst(quota: Quota) -> Result<(u64, u64, u64), ConfigError> {
+/// Limit and window, in nanoseconds, of a quota whose burst is its limit.
+fn check_no_burst(quota: Quota) -> Result<(u64, u64), ConfigError> {
     let (limit, window, burst) = quota.checked()?;
     if burst != limit {
         return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
     }
-    Ok((limit, window, burst))
+    Ok((limit, window))
 }
 
 impl From<FixedWindow> for Algorithm {
@@ -225,8 +225,8 @@ impl Compiled {
                 (token.compile(epoch).map(bucket)?, token.quota().refill())
             }
         };
-        let ramp = algorithm.warm_up().map_or(Ok(None), |warm_up| warm_up.compile(refill))?;
-        let warming = ramp.map(|ramp| Warming::new(ramp, epoch.built));
+        let warm_up = algorithm.warm_up();
+        let warming = warm_up.map_or(Ok(None), |warm_up| warm_up.compile(refill, epoch))?;
         Ok(match warming {
             None => Self::Word(machine),
             Some(warming) => Self::Warming(machine.on(warming)),

@@ -60,7 +60,7 @@ impl Machine {
         warm_up: Option<WarmUp>,
         epoch: Epoch,
     ) -> Result<Self, ConfigError> {
-        let (limit, window, _) = check_no_burst(quota)?;
+        let (limit, window) = check_no_burst(quota)?;
         if limit > window {
             let reason = "must be at most one per nanosecond (10^9 a second)";
             return Err(ConfigError::new("permits", limit, reason));
@@ -68,8 +68,7 @@ impl Machine {
         // None for a log.
         let cell = if cells == 0 { 0 } else { window.div_ceil(cells) };
         let refill = u128::from(window) + u128::from(cell);
-        let ramp = warm_up.map_or(Ok(None), |warm_up| warm_up.compile(refill))?;
-        let warming = ramp.map(|ramp| Warming::new(ramp, epoch.built));
+        let warming = warm_up.map_or(Ok(None), |warm_up| warm_up.compile(refill, epoch))?;
         Ok(Self { limit, window, cell, warming })
     }
 

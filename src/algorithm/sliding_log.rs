@@ -23,8 +23,8 @@ use crate::{ConfigError, Quota};
 ///
 /// Keeps 16 bytes for each request of the window. A [`SlidingWindow`](super::SlidingWindow) takes constant memory.
 ///
-/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
-/// its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this
+/// process, from its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
 ///
 /// ```
 /// use std::time::Duration;

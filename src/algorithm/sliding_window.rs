@@ -23,11 +23,11 @@ use crate::{ConfigError, Quota};
 /// A sliding window: at most `limit` permits in any stretch of time as long as the window, in constant memory.
 ///
 /// A permit comes back up to a tenth of the window late, so that under constant load a caller gets nine tenths of the
-/// limit or more (of a window below a hundred nanoseconds, less). Where he must get all of it, take a [`SlidingLog`](super::SlidingLog), or a
-/// [`TokenBucket`](super::TokenBucket) with a small burst.
+/// limit or more (of a window below a hundred nanoseconds, less). Where he must get all of it, take a
+/// [`SlidingLog`](super::SlidingLog), or a [`TokenBucket`](super::TokenBucket) with a small burst.
 ///
-/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
-/// its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this
+/// process, from its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
 ///
 /// ```
 /// use std::time::Duration;

@@ -28,8 +28,8 @@ use crate::{ConfigError, Decision, Quota, clock::Nanos, decision::Level, quota::
 /// A token bucket: at most `burst + rate x L` permits in any interval `L`. 10 a second with a burst of 20 lets through
 /// 20 at once and 30 in the first second.
 ///
-/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this process, from
-/// its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
+/// Drawn and compared with the others: [`guide::algorithms`](crate::guide::algorithms). The count lives in this
+/// process, from its start to its end: see [restarts and instances](crate::guide::algorithms#restarts-and-instances).
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,8 +55,8 @@ pub struct TokenBucket {
 ///
 /// A service that restarts counts anew, since its counts are in its memory. [`Full`](Self::Full), the default, gives
 /// every key its burst again each time: who crashes or is deployed ten times in a period may give ten bursts.
-/// [`Empty`](Self::Empty) gives nobody one, so that over any number of restarts a key gets no more than its rate times the
-/// time; in return the first request after a start waits for the first permit, `period / permits`.
+/// [`Empty`](Self::Empty) gives nobody one, so that over any number of restarts a key gets no more than its rate times
+/// the time; in return the first request after a start waits for the first permit, `period / permits`.
 ///
 /// ```
 /// use std::time::Duration;

@@ -24,8 +24,9 @@ mod window;
 
 use std::time::Duration;
 
-pub(crate) use self::ramp::{Ramp, Warming};
-use super::{Machine as Words, Step};
+use self::ramp::Ramp;
+pub(crate) use self::ramp::Warming;
+use super::{Epoch, Machine as Words, Step};
 use crate::{ConfigError, Decision, clock::Nanos};
 
 /// How a quota grows to its own after a start.
@@ -89,8 +90,8 @@ impl WarmUp {
         Self { curve: Curve::Power(exponent), ..self }
     }
 
-    /// Grows as Guava's `SmoothWarmingUp` does under load: the first permits lie `factor` times as far apart as the last,
-    /// and from each permit to the next the distance shrinks by the same amount. So it is slow for long, and fast at
+    /// Grows as Guava's `SmoothWarmingUp` does under load: the first permits lie `factor` times as far apart as the
+    /// last, and from each permit to the next the distance shrinks by the same amount. So it is slow for long, and fast at
     /// the end. From 1.0 to 1,000.0; the start factor is `1 / factor`. Below 1.0001 it is no warm-up.
     ///
     /// ```
@@ -146,8 +147,12 @@ impl WarmUp {
         self.period
     }
 
-    /// What a quota that is whole again after `refill` nanoseconds warms up by; `None` where that is not at all.
-    pub(crate) fn compile(&self, refill: u128) -> Result<Option<Ramp>, ConfigError> {
+    /// How a quota that is whole again after `refill` nanoseconds warms up; `None` where that is not at all.
+    pub(super) fn compile(
+        &self,
+        refill: u128,
+        epoch: Epoch,
+    ) -> Result<Option<Warming>, ConfigError> {
         let text = |period: Duration| format!("{period:?}");
         let period = u64::try_from(self.period.as_nanos()).map_err(|_| {
             ConfigError::new("warm_up", text(self.period), "must be at most 584 years")
@@ -172,7 +177,8 @@ impl WarmUp {
                 return Err(ConfigError::new("cold_factor", factor, reason));
             }
         };
-        let Some(idle) = self.after_idle else { return Ok(ramp) };
+        let warming = ramp.map(|ramp| Warming::new(ramp, epoch.built));
+        let Some(idle) = self.after_idle else { return Ok(warming) };
         let least = u128::from(period) + refill;
         if idle.as_nanos() < least {
             let Ok(least) = u64::try_from(least).map(Duration::from_nanos) else {
@@ -185,7 +191,7 @@ impl WarmUp {
             );
             return Err(ConfigError::new("after_idle", text(idle), reason));
         }
-        Ok(ramp)
+        Ok(warming)
     }
 
     /// After how long without an admission it starts anew.

@@ -19,7 +19,8 @@ const SHARDS: usize = 16;
 /// Held permits by place.
 ///
 /// What is held of a key counts in two places: the key's own, and that of the overflow bucket it shares while there is
-/// no room for it. Room may come or go while permits are held, and whichever place a charge goes by then, it finds them.
+/// no room for it. Room may come or go while permits are held, and whichever place a charge goes by then, it finds
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     shards: [Mutex<HashMap<u64, u64>>; SHARDS],
