@@ -8,8 +8,9 @@ use crate::{
     Head,
     clock::Time,
     observe::Watch,
-    plan::Plan,
+    plan::{Plan, Shown},
     request::matcher::{self, Match},
+    response::UnreadBody,
 };
 
 /// What a layer, its clones and its services share.
@@ -24,6 +25,9 @@ pub(crate) struct Core {
     pub(crate) is_plain: bool,
     pub(crate) expose_decision: bool,
     pub(crate) expose_rejection: bool,
+    /// What callers are told, if anything.
+    pub(crate) shown: Option<Shown>,
+    pub(crate) unread: UnreadBody,
     /// Whether a rule wants the route or the peer: what the first requests are looked at for.
     pub(crate) wants_route: bool,
     pub(crate) wants_peer: bool,

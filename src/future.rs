@@ -18,6 +18,7 @@ use crate::{
     core::Core,
     in_flight::Permit,
     late::{Late, Next},
+    plan::Told,
     verdict::{End, Escort, Pass, Refused},
 };
 
@@ -49,6 +50,8 @@ pin_project! {
         Forward { #[pin] inner: S::Future },
         /// The inner service has the request, with a permit.
         Held { #[pin] inner: S::Future, permit: Option<Permit> },
+        /// The inner service has the request; its answer will tell something, and there may be a permit.
+        Told { #[pin] inner: S::Future, told: Option<Told>, permit: Option<Permit> },
         /// The inner service has the request, with more.
         Escorted { #[pin] inner: S::Future, escort: Option<Box<Escort>> },
         /// It is not known yet what becomes of the request.
@@ -66,6 +69,7 @@ where
         match pass {
             Pass::Plain => Self::Forward { inner },
             Pass::Held(permit) => Self::Held { inner, permit: Some(permit) },
+            Pass::Told(told, permit) => Self::Told { inner, told: Some(told), permit },
             Pass::Escorted(escort) => Self::Escorted { inner, escort: Some(escort) },
         }
     }
@@ -144,6 +148,16 @@ where
                 }
                 StateProj::Held { inner, permit } => {
                     let answer = ready!(inner.poll(cx));
+                    let end = permit.take().map(End::of);
+                    return Poll::Ready(
+                        answer.map(|response| response.map(|body| M::theirs(body, end))),
+                    );
+                }
+                StateProj::Told { inner, told, permit } => {
+                    let mut answer = ready!(inner.poll(cx));
+                    if let (Ok(response), Some(told)) = (&mut answer, told.take()) {
+                        told.tell(response);
+                    }
                     let end = permit.take().map(End::of);
                     return Poll::Ready(
                         answer.map(|response| response.map(|body| M::theirs(body, end))),

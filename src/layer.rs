@@ -6,14 +6,14 @@ use ahash::RandomState;
 use tower_layer::Layer;
 
 use crate::{
-    ConfigError, Handle, Head, InFlight, RateLimit, RejectionPolicy, Rule,
+    ConfigError, Handle, Head, Headers, InFlight, RateLimit, RejectionPolicy, Rule, UnreadBody,
     backend::Backend,
     body::{Erased, Kept},
     clock::{Clock, Time},
     core::Core,
     event::{Fault, Observer},
     observe::Watch,
-    plan::{Defaults, Plan, Planned, Scoped},
+    plan::{Defaults, Plan, Planned, Scoped, Shown},
     request::matcher::{self, Match, Matcher},
     rule::Place,
 };
@@ -122,6 +122,8 @@ impl<S> Layer<S> for KeepBodyLayer {
 /// | [`backend`](Self::backend) | in this process |
 /// | [`observer`](Self::observer) | none |
 /// | [`silence`](Self::silence) | nothing silenced |
+/// | [`headers`](Self::headers) | none |
+/// | [`unread_body`](Self::unread_body) | [`UnreadBody::Close`] |
 /// | [`expose_decision`](Self::expose_decision), [`expose_rejection`](Self::expose_rejection) | off |
 ///
 /// ```
@@ -149,6 +151,9 @@ pub struct RateLimitLayerBuilder {
     silenced: Vec<Fault>,
     expose_decision: bool,
     expose_rejection: bool,
+    headers: Vec<Headers>,
+    headers_on_admitted: bool,
+    unread: UnreadBody,
 }
 
 impl Default for RateLimitLayerBuilder {
@@ -165,6 +170,9 @@ impl Default for RateLimitLayerBuilder {
             silenced: Vec::new(),
             expose_decision: false,
             expose_rejection: false,
+            headers: Vec::new(),
+            headers_on_admitted: true,
+            unread: UnreadBody::default(),
         }
     }
 }
@@ -268,6 +276,39 @@ impl RateLimitLayerBuilder {
         self
     }
 
+    /// Tells callers how they stand, in fields of this form: what their quota is, how much is left, when it is
+    /// whole. Several may be given, one of the draft's and one of `X-RateLimit`. Default: none.
+    ///
+    /// Rules and in-flight limits with a key are shown; others by [`Rule::advertise`] and
+    /// [`InFlight::advertise`]. [`Headers`] says what the fields have in them, and [`exposed_headers`](crate::exposed_headers)
+    /// lets scripts in browsers read them.
+    ///
+    /// Fields are added to admitted answers but redirects, to refusals, and to degraded answers. Where layers are
+    /// stacked the lists have the members of all, inner first; of fields with one value the inner one stands, and
+    /// so does what a [responder](RejectionPolicy::respond_with) sets. A shared cache that stores an answer would
+    /// show one caller's numbers to others: let it not store the answers that callers have limits of their own for, or
+    /// see [`headers_on_admitted`](Self::headers_on_admitted).
+    ///
+    /// To tell what is left, keys, tiers and matchers are looked at again after the charge.
+    pub fn headers(mut self, form: Headers) -> Self {
+        self.headers.push(form);
+        self
+    }
+
+    /// Sets whether admitted answers carry the [`headers`](Self::headers) too, or only those of the layer. Default:
+    /// they do.
+    pub fn headers_on_admitted(mut self, on: bool) -> Self {
+        self.headers_on_admitted = on;
+        self
+    }
+
+    /// Sets what is done about the body of a request that the layer answers without reading it. Default:
+    /// [`UnreadBody::Close`].
+    pub fn unread_body(mut self, choice: UnreadBody) -> Self {
+        self.unread = choice;
+        self
+    }
+
     /// Checks everything and builds the layer. If the compiler says that a builder, or a `Result`, is no
     /// `Layer<..>`, it is `.build()?` that lacks.
     ///
@@ -280,6 +321,8 @@ impl RateLimitLayerBuilder {
             return Err(ConfigError::new("rules", 0, reason));
         }
         self.policy.validate()?;
+        Headers::check(&self.headers)?;
+        self.unread.check()?;
         for matcher in &self.exempt {
             matcher.validate()?;
         }
@@ -304,12 +347,15 @@ impl RateLimitLayerBuilder {
             scopes().any(Scoped::wants_peer) || self.exempt.iter().any(Match::wants_peer);
         let wants_route =
             scopes().any(Scoped::wants_route) || self.exempt.iter().any(Match::wants_route);
+        let shown = (!self.headers.is_empty())
+            .then(|| Shown::new(&self.headers, self.headers_on_admitted, &time));
         let knows_proxy = keys().any(|key| key.proxy_configured());
         Ok(RateLimitLayer {
             core: Arc::new(Core {
                 wants_peer,
                 is_plain: !plan.has_remote
                     && !self.expose_decision
+                    && self.headers.is_empty()
                     && self.exempt.is_empty()
                     && self.observers.is_empty(),
                 knows_proxy,
@@ -323,6 +369,8 @@ impl RateLimitLayerBuilder {
                 exempt_by_default: self.exempt_by_default,
                 expose_decision: self.expose_decision,
                 expose_rejection: self.expose_rejection,
+                shown,
+                unread: self.unread,
             }),
         })
     }

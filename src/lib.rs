@@ -265,6 +265,22 @@ pub mod models {
     pub use crate::{backend::local::models::*, in_flight::models::*, waiting::models::*};
 }
 
+pub use crate::{
+    adapt::NotExposed,
+    decision::{Decision, RuleDecision},
+    error::{BackendError, BackendErrorKind, ConfigError},
+    future::ResponseFuture,
+    handle::{Handle, HandleError, RuleKey},
+    identity::Key,
+    layer::{KeepBodyLayer, RateLimitLayer, RateLimitLayerBuilder},
+    quota::Quota,
+    rejection::{Decline, Rejection, RejectionPolicy},
+    request::{cost::Cost, head::Head, key, matcher},
+    response::{Headers, Reset, UnreadBody, exposed_headers},
+    rule::{InFlight, Missing, Rule, SharedLimiter},
+    service::RateLimit,
+    verdict::Decisions,
+};
 #[doc(inline)]
 pub use crate::{
     algorithm::{
@@ -276,21 +292,6 @@ pub use crate::{
     event::Observer,
     in_flight::Permit,
     limiter::{KeyedLimiter, Limiter},
-};
-pub use crate::{
-    decision::{Decision, RuleDecision},
-    error::{BackendError, BackendErrorKind, ConfigError},
-    future::ResponseFuture,
-    handle::{Handle, HandleError, RuleKey},
-    identity::Key,
-    layer::{KeepBodyLayer, RateLimitLayer, RateLimitLayerBuilder},
-    quota::Quota,
-    rejection::{Decline, Rejection, RejectionPolicy},
-    request::{cost::Cost, head::Head, key, matcher},
-    response::exposed_headers,
-    rule::{InFlight, Missing, Rule, SharedLimiter},
-    service::RateLimit,
-    verdict::Decisions,
 };
 
 /// The README's examples.

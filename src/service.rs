@@ -25,6 +25,7 @@ use crate::{
     core::Core,
     future::ResponseFuture,
     late::Late,
+    response::Unread,
     verdict::{Judged, Pass, Verdict},
 };
 
@@ -158,9 +159,18 @@ impl<S: Clone, M> RateLimit<S, M> {
                 }
                 ResponseFuture::escorted(self.inner.call(request), pass)
             }
-            Verdict::Refuse(refused) => {
-                self.release_readiness();
-                ResponseFuture::refuse(Arc::clone(&self.core), refused)
+            Verdict::Refuse(mut refused) => {
+                let (inner, core) = (self.release_readiness(), Arc::clone(&self.core));
+                match core.unread.of(&request) {
+                    Unread::Nothing => {}
+                    Unread::Close => refused.close(),
+                    Unread::Drain(most) => {
+                        return ResponseFuture::later(Late::draining(
+                            refused, most, inner, request, core,
+                        ));
+                    }
+                }
+                ResponseFuture::refuse(core, refused)
             }
             Verdict::Later(later) => {
                 let (inner, core) = (self.release_readiness(), Arc::clone(&self.core));

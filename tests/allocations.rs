@@ -18,8 +18,8 @@ use http::{Request, Response};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_sluice::{
-    FixedWindow, InFlight, LeakyBucket, ManualClock, Missing, RateLimitLayer, RejectionPolicy,
-    Rule, SlidingLog, SlidingWindow, TokenBucket, WarmUp, key,
+    FixedWindow, Headers, InFlight, LeakyBucket, ManualClock, Missing, RateLimitLayer,
+    RejectionPolicy, Rule, SlidingLog, SlidingWindow, TokenBucket, WarmUp, key,
 };
 
 #[global_allocator]
@@ -40,13 +40,23 @@ fn request() -> Request<Body> {
         .unwrap()
 }
 
+type Answer = Ready<Result<Response<Body>, Infallible>>;
+
 /// A body that has not ended when the head is there.
-fn answer_text(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
+fn answer_text(_: Request<Body>) -> Answer {
     ready(Ok(Response::new(Body::from("text"))))
 }
 
-fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
+fn answer(_: Request<Body>) -> Answer {
     ready(Ok(Response::new(Body::empty())))
+}
+
+/// With a field, as nearly every answer of a handler has one.
+fn answer_field(_: Request<Body>) -> Answer {
+    let mut response = Response::new(Body::empty());
+    let value = http::HeaderValue::from_static("text/plain");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, value);
+    ready(Ok(response))
 }
 
 /// Allocations of the `n`th request, the making of the request not counted.
@@ -251,6 +261,23 @@ fn requests_allocate_what_is_said_and_nothing_more() {
         of_layer([Rule::new("all", PLENTY), Rule::new("second", TokenBucket::per_minute(1))]),
     ];
     assert_eq!(refused, [3, 3, 3]);
+
+    // Told how they stand: the text of what is left. The header map is the answer's own.
+    let told = |rules: Vec<Rule>, answer: fn(Request<Body>) -> Answer| {
+        let layer = RateLimitLayer::builder().rules(rules).headers(Headers::Draft11);
+        allocations(&mut layer.build().unwrap().layer(service_fn(answer)), 1_100)
+    };
+    let own = allocations(&mut PassThrough(service_fn(answer_field)), 1_100);
+    assert_eq!(told(vec![by_header()], answer_field) - own, 1, "with one rule");
+    let three = || vec![Rule::new("all", PLENTY).advertise(), by_header(), by_address()];
+    assert_eq!(told(three(), answer_field) - own, 1, "with three");
+    let layer = RateLimitLayer::builder().rule(by_header()).in_flight(one("a"));
+    let layer = layer.headers(Headers::Draft11).build().unwrap();
+    let held = allocations(&mut layer.layer(service_fn(answer_field)), 1_100);
+    assert_eq!(held - own, 1, "with a permit, where the body has ended");
+    let window = || FixedWindow::per_hour(1);
+    let refused = told(vec![Rule::new("all", window()).key(key::client_ip())], answer);
+    assert_eq!(refused, 3 + 1, "refused");
 
     // Under the router: what a pass-through layer costs there, and nothing more.
     let layer = RateLimitLayer::builder()

@@ -40,7 +40,7 @@ impl Core {
         for (index, rule) in (0_u16..).zip(&self.plan.rules) {
             let whose = match is_seen {
                 false => self.whose(rule, head),
-                true if rule.scope.applies(head) => rule.whose(head, |_| {}),
+                true if rule.scope.applies(head) => rule.whose_again(head),
                 true => Whose::Nobodys,
             };
             let seat = match whose {

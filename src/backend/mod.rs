@@ -280,6 +280,12 @@ impl LimiterSpec {
         Ok(Self { algorithm, quotas, now, replaces, ..self.clone() })
     }
 
+    /// The algorithm, and the quota that a charge names by this index.
+    pub(crate) fn quota(&self, index: usize) -> (Algorithm, Quota) {
+        let quota = self.quotas.get(index).copied().unwrap_or_else(|| self.algorithm.quota());
+        (self.algorithm, quota)
+    }
+
     /// The rule's name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -234,7 +234,8 @@ impl<'a> Rejected<'a> {
         self.decisions
     }
 
-    /// The HTTP status of the answer.
+    /// The HTTP status of the answer; of a refusal to a gRPC client, whose own is 200, the one that its code stands
+    /// for.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status

@@ -1,12 +1,13 @@
 //! [`Plan`]: a layer's limits, checked and compiled, as they are met by requests.
 //!
 //! What is where: `check` says what is wrong; `scoped` compiles what rules and in-flight limits have alike,
-//! `rule` and `slots` the rest of each, `tiers` a rule's; `keys` hashes and encodes.
+//! `rule` and `slots` the rest of each, `tiers` a rule's; `keys` hashes and encodes; `shown` is what callers are told.
 
 mod check;
 mod keys;
 mod rule;
 mod scoped;
+mod shown;
 mod slots;
 mod tiers;
 
@@ -19,6 +20,7 @@ pub(crate) use self::{
     keys::{Encoded, MISSING},
     rule::{Count, Planned, Remote},
     scoped::{Refuser, Scoped, Whose},
+    shown::{Shown, Told},
     slots::PlannedSlots,
 };
 use crate::{ConfigError, InFlight, RejectionPolicy, Rule, backend::Backend, clock::Time};

@@ -1,6 +1,12 @@
 //! [`Planned`]: one rule, compiled.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use super::{
     Defaults, Encoded, MISSING,
@@ -49,8 +55,10 @@ pub(crate) struct Remote {
     pub(crate) id: LimiterId,
     /// What the backend was told last.
     spec: Mutex<Arc<LimiterSpec>>,
-    /// Serialises changes of it. A request that reads the spec does not wait for the backend's `register`.
-    changes: Mutex<()>,
+    /// Serialises changes of it, and counts them. A request that reads the spec does not wait for the backend's
+    /// `register`.
+    changing: Mutex<()>,
+    changes: AtomicU64,
     /// Who waits for it in this process.
     pub(crate) waiting: Arc<Elsewhere>,
 }
@@ -61,11 +69,24 @@ impl Remote {
     }
 
     fn set_limit(&self, tier: usize, quota: Quota, now: Nanos) -> Result<(), ConfigError> {
-        let _serial = lock(&self.changes);
+        let _serial = lock(&self.changing);
         let renewed = self.spec().renewed(tier, quota, now, Some(self.id))?;
         self.backend.register(&renewed)?;
         *lock(&self.spec) = Arc::new(renewed);
+        // Release pairs with the acquire in `changes`.
+        self.changes.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    /// The algorithm, and one of its quotas in force.
+    pub(super) fn quota(&self, quota: usize) -> (Algorithm, Quota) {
+        self.spec().quota(quota)
+    }
+
+    /// How often a quota was changed.
+    pub(super) fn changes(&self) -> u64 {
+        // Acquire pairs with the release in `set_limit`: who sees the number finds the quota it counts.
+        self.changes.load(Ordering::Acquire)
     }
 
     /// What a newcomer gets who is not asked for, since others wait to ask before him.
@@ -89,11 +110,25 @@ impl Planned {
         head: &Head<'_>,
         unknown: impl FnOnce(&PlannedTiers),
     ) -> Whose<Seat> {
+        self.whose_in(head, |tiers, own| tiers.quota(head, own, unknown))
+    }
+
+    /// The same of a request that was asked about before.
+    pub(crate) fn whose_again(&self, head: &Head<'_>) -> Whose<Seat> {
+        self.whose_in(head, |tiers, own| tiers.quota_again(head, own))
+    }
+
+    #[inline]
+    fn whose_in(
+        &self,
+        head: &Head<'_>,
+        quota: impl FnOnce(&PlannedTiers, usize) -> usize,
+    ) -> Whose<Seat> {
         match self.scope.whose(head) {
             Whose::Of(hashed) => {
                 let mut seat = self.seat(hashed);
                 if let Some(tiers) = &self.tiers {
-                    seat.quota = tiers.quota(head, seat.quota, unknown);
+                    seat.quota = quota(tiers, seat.quota);
                 }
                 Whose::Of(seat)
             }
@@ -227,7 +262,8 @@ impl Planned {
                         identity: backend.identity(),
                         backend: Arc::clone(backend),
                         spec: Mutex::new(Arc::new(spec)),
-                        changes: Mutex::new(()),
+                        changing: Mutex::new(()),
+                        changes: AtomicU64::new(0),
                         waiting: Arc::default(),
                     })),
                 };
@@ -235,9 +271,10 @@ impl Planned {
             }
         };
         let spread = rule.spread.unwrap_or(rule.scope.key.is_none());
-        let Rule { name, status, policy, scope, cost, .. } = rule;
+        let Rule { name, status, policy, scope, cost, advertised, .. } = rule;
+        let is_shown = advertised || scope.key.as_ref().is_some_and(|key| !key.is_global());
         Ok(Self {
-            by: Refuser::new(name, status, policy, spread, Reason::Quota, defaults),
+            by: Refuser::new(name, status, policy, spread, Reason::Quota, defaults).shown(is_shown),
             scope: Scoped::new(scope, hasher),
             cost,
             quotas,

@@ -133,6 +133,8 @@ pub(crate) struct Refuser {
     pub(crate) status: StatusCode,
     pub(crate) policy: RejectionPolicy,
     pub(crate) spread: bool,
+    /// Whether callers are told of the limit where a layer tells them anything.
+    pub(crate) is_shown: bool,
     /// The default body of a refusal by this limit alone.
     pub(crate) body: Bytes,
 }
@@ -148,6 +150,10 @@ impl Refuser {
     ) -> Self {
         let body = problem::body(status, reason, [&*name]);
         let policy = policy.unwrap_or_else(|| defaults.policy.clone());
-        Self { name, status, policy, spread, body }
+        Self { name, status, policy, spread, is_shown: false, body }
+    }
+
+    pub(super) fn shown(self, is_shown: bool) -> Self {
+        Self { is_shown, ..self }
     }
 }

@@ -19,16 +19,13 @@ pub(crate) struct PlannedSlots {
 
 impl PlannedSlots {
     pub(super) fn compile(limit: InFlight, defaults: &Defaults<'_>) -> Self {
-        let InFlight { slots, scope, status, retry_after, policy, spread, .. } = limit;
+        let InFlight { slots, scope, status, retry_after, policy, spread, advertised, .. } = limit;
         slots.set_time(defaults.time.clone());
         let (name, spread) = (Arc::clone(slots.name()), spread.unwrap_or(scope.key.is_none()));
+        let is_shown = advertised || scope.key.as_ref().is_some_and(|key| !key.is_global());
         let scope = Scoped::new(scope, slots.hasher().clone());
-        Self {
-            by: Refuser::new(name, status, policy, spread, Reason::InFlight, defaults),
-            scope,
-            slots,
-            retry_after,
-        }
+        let by = Refuser::new(name, status, policy, spread, Reason::InFlight, defaults);
+        Self { by: by.shown(is_shown), scope, slots, retry_after }
     }
 
     /// Whose permits the request takes.

@@ -73,6 +73,12 @@ impl PlannedTiers {
         }
     }
 
+    /// The same of a request that was asked about before: what it shows of the set-up has been seen.
+    pub(super) fn quota_again(&self, head: &Head<'_>, own: usize) -> usize {
+        let tier = (self.pick)(head).and_then(|name| self.number(name));
+        tier.map_or(own, |tier| self.quota_of(tier, own))
+    }
+
     /// The same for a tier by its number.
     pub(super) fn quota_of(&self, tier: usize, own: usize) -> usize {
         tier * usize::from(self.factors) + own

@@ -132,7 +132,7 @@ impl Rejection {
         self.reason
     }
 
-    /// The status of the answer.
+    /// The status of the answer; of a gRPC answer, whose own is 200, the one that its code stands for.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status

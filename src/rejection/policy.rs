@@ -115,6 +115,8 @@ impl RejectionPolicy {
     /// short; a request whose turn was within its longest wait is not refused because a timer was late. An interval
     /// of a few milliseconds is thus better kept by a token bucket with a small burst than by a leaky bucket.
     ///
+    /// A gRPC caller whose `grpc-timeout` is shorter waits no longer than that.
+    ///
     /// A longest wait or a depth of zero is an error at build; any longer wait is allowed, and clients' own
     /// timeouts end it first.
     pub fn queue(longest_wait: Duration, depth: u64) -> Self {

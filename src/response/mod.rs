@@ -1,15 +1,30 @@
 //! What is sent instead of the inner service's answer.
 
+mod digits;
+mod fields;
+pub(crate) mod grpc;
 pub(crate) mod problem;
 pub(crate) mod retry_after;
+mod unread;
 
 use axum_core::body::Body;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
-/// The response headers a browser's script may read only if CORS exposes them.
+pub use self::{
+    fields::{Headers, Reset},
+    unread::UnreadBody,
+};
+pub(crate) use self::{
+    fields::{Policies, Policy, Standing, Unit},
+    unread::{Most, Unread},
+};
+
+/// The response headers a browser's script may read only if CORS exposes them: `Retry-After`, the fields of all
+/// [`Headers`], and those of gRPC-Web answers.
 ///
-/// Put the CORS layer outside the limiter, so that refusals carry its headers too, and expose these:
+/// Put the CORS layer outside the limiter, so that refusals carry its headers too, and expose these. A `*` in their place
+/// works for requests without credentials alone.
 ///
 /// ```
 /// use tower_http::cors::CorsLayer;
@@ -26,8 +41,8 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 /// # Ok::<(), tower_sluice::ConfigError>(())
 /// ```
 #[must_use]
-pub fn exposed_headers() -> [HeaderName; 1] {
-    [header::RETRY_AFTER]
+pub fn exposed_headers() -> Vec<HeaderName> {
+    [header::RETRY_AFTER].into_iter().chain(fields::names()).chain(grpc::NAMES).collect()
 }
 
 /// A refusal's status, wait and body.
@@ -49,6 +64,13 @@ impl Refusal {
     }
 }
 
+/// Tells that the connection ends with this answer.
+pub(crate) fn close(headers: &mut HeaderMap) {
+    if !headers.contains_key(header::CONNECTION) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
 /// Adds our fields where they are absent.
 pub(crate) fn add_fields(response: &mut Response<Body>, retry_after_secs: Option<u64>) {
     let headers = response.headers_mut();
@@ -58,6 +80,6 @@ pub(crate) fn add_fields(response: &mut Response<Body>, retry_after_secs: Option
     if let Some(seconds) = retry_after_secs
         && !headers.contains_key(header::RETRY_AFTER)
     {
-        headers.insert(header::RETRY_AFTER, retry_after::value(seconds));
+        headers.insert(header::RETRY_AFTER, digits::value(seconds));
     }
 }

@@ -26,13 +26,7 @@ pub(crate) fn body<'a>(
         Reason::MissingKey => "about:blank",
     };
     let title = status.canonical_reason().unwrap_or("Refused");
-    let detail = match reason {
-        Reason::Quota => "The quota is spent for now; try again after the time in Retry-After.",
-        Reason::Never => "The request costs more than the limit allows at any time.",
-        Reason::MissingKey => "The request does not say whose quota it should count against.",
-        Reason::InFlight => "As much is under way as may be at once; try again soon.",
-        Reason::Backend => "The service cannot tell at present whether the quota allows this.",
-    };
+    let detail = detail(reason);
     let mut text = String::with_capacity(320);
     let _ = write!(
         text,
@@ -46,6 +40,17 @@ pub(crate) fn body<'a>(
     }
     text.push_str("]}");
     Bytes::from(text.into_boxed_str().into_string())
+}
+
+/// What is said to people, here and to gRPC clients.
+pub(crate) fn detail(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Quota => "The quota is spent for now; try again after the time in Retry-After.",
+        Reason::Never => "The request costs more than the limit allows at any time.",
+        Reason::MissingKey => "The request does not say whose quota it should count against.",
+        Reason::InFlight => "As much is under way as may be at once; try again soon.",
+        Reason::Backend => "The service cannot tell at present whether the quota allows this.",
+    }
 }
 
 /// Text as a JSON string has it. The names of a layer's rules have nothing to escape.

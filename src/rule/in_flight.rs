@@ -80,6 +80,7 @@ pub struct InFlight {
     pub(crate) retry_after: Duration,
     pub(crate) policy: Option<RejectionPolicy>,
     pub(crate) spread: Option<bool>,
+    pub(crate) advertised: bool,
     clock: Option<Time>,
 }
 
@@ -97,6 +98,7 @@ impl InFlight {
             retry_after: Duration::from_secs(1),
             policy: None,
             spread: None,
+            advertised: false,
             clock: None,
         }
     }
@@ -152,6 +154,24 @@ impl InFlight {
     /// Sets how refusals are answered. Default: as the layer says.
     pub fn rejection(mut self, policy: RejectionPolicy) -> Self {
         self.policy = Some(policy);
+        self
+    }
+
+    /// Shows the limit to callers where the layer tells them how they stand, as [`Rule::advertise`](crate::Rule::advertise).
+    /// Default: limits with a key are shown, others are not.
+    ///
+    /// ```
+    /// use tower_sluice::{Headers, InFlight, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .in_flight(InFlight::new("feed", 64).advertise())
+    ///     .headers(Headers::Draft11)
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    pub fn advertise(mut self) -> Self {
+        self.advertised = true;
         self
     }
 

@@ -64,6 +64,7 @@ pub struct Rule {
     pub(crate) status: StatusCode,
     pub(crate) policy: Option<RejectionPolicy>,
     pub(crate) spread: Option<bool>,
+    pub(crate) advertised: bool,
     pub(crate) max_keys: Option<u64>,
     pub(crate) place: Place,
 }
@@ -204,6 +205,7 @@ impl Rule {
             status: StatusCode::TOO_MANY_REQUESTS,
             policy: None,
             spread: None,
+            advertised: false,
             max_keys: None,
             place: Place::Default,
         }
@@ -248,6 +250,8 @@ impl Rule {
     }
 
     /// Sets the status of this rule's refusals: an error status. Default: 429.
+    ///
+    /// gRPC requests are answered with RESOURCE_EXHAUSTED (8); where this is 503, with UNAVAILABLE (14).
     pub fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
@@ -256,6 +260,25 @@ impl Rule {
     /// Sets how this rule's refusals are answered. Default: as the layer says.
     pub fn rejection(mut self, policy: RejectionPolicy) -> Self {
         self.policy = Some(policy);
+        self
+    }
+
+    /// Shows the rule to callers where the layer tells them how they stand
+    /// ([`headers`](crate::RateLimitLayerBuilder::headers)). Default: rules with a key are shown, others are not, since
+    /// they tell strangers how loaded the service is.
+    ///
+    /// ```
+    /// use tower_sluice::{FixedWindow, Headers, RateLimitLayer, Rule};
+    ///
+    /// let layer = RateLimitLayer::builder()
+    ///     .rule(Rule::new("daily", FixedWindow::per_day(10_000)).advertise())
+    ///     .headers(Headers::Draft11)
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    pub fn advertise(mut self) -> Self {
+        self.advertised = true;
         self
     }
 

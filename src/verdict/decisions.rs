@@ -3,13 +3,38 @@
 use http::Extensions;
 use smallvec::SmallVec;
 
-use crate::decision::RuleDecision;
+use crate::{Decision, decision::RuleDecision};
 
 /// The decisions of all rules that applied to an admitted request; in the extensions of the request and
 /// of its response where [`expose_decision`](crate::RateLimitLayerBuilder::expose_decision) asks for it.
-/// Of stacked layers that ask, the outermost come first.
+/// Of stacked layers that ask, the outermost come first. In an axum handler it is an extractor, and so is
+/// `Option<Decisions>`.
 ///
-/// Admitted answers may say how much is left:
+/// ```
+/// use axum::{Router, body::Body, http::Request, routing::get};
+/// use tower::ServiceExt;
+/// use tower_sluice::{Decisions, FixedWindow, RateLimitLayer, Rule};
+///
+/// async fn report(decisions: Decisions) -> String {
+///     let left = decisions.of("reports").map_or(0, |decision| decision.remaining());
+///     format!("a report; {left} more today")
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let layer = RateLimitLayer::builder()
+///     .rule(Rule::new("reports", FixedWindow::per_day(3)))
+///     .expose_decision()
+///     .build()?;
+/// let app: Router = Router::new().route("/report", get(report).layer(layer));
+/// let answer = app.oneshot(Request::get("/report").body(Body::empty())?).await?;
+/// let body = axum::body::to_bytes(answer.into_body(), 1_000).await?;
+/// assert_eq!(body, "a report; 2 more today");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+///
+/// Callers are told by [`headers`](crate::RateLimitLayerBuilder::headers). Where they expect fields of another form, a
+/// layer outside writes them:
 ///
 /// ```
 /// use axum::{Router, body::Body, http::Request, middleware, response::Response, routing::get};
@@ -22,9 +47,7 @@ use crate::decision::RuleDecision;
 ///     let said = decisions.iter().flat_map(|said| said.as_slice()).filter_map(|said| said.decision());
 ///     if let Some(least) = said.min_by_key(|decision| decision.remaining()) {
 ///         let headers = response.headers_mut();
-///         headers.insert("x-ratelimit-limit", least.limit().into());
-///         headers.insert("x-ratelimit-remaining", least.remaining().into());
-///         headers.insert("x-ratelimit-reset", least.reset_after().as_secs().into());
+///         headers.insert("x-quota-left", least.remaining().into());
 ///     }
 ///     response
 /// }
@@ -41,7 +64,7 @@ use crate::decision::RuleDecision;
 ///     .layer(middleware::map_response(tell)); // outside
 ///
 /// let answer = app.oneshot(Request::get("/").body(Body::empty())?).await?;
-/// assert_eq!(answer.headers()["x-ratelimit-remaining"], "999");
+/// assert_eq!(answer.headers()["x-quota-left"], "999");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -53,6 +76,12 @@ impl Decisions {
     #[must_use]
     pub fn as_slice(&self) -> &[RuleDecision] {
         &self.0
+    }
+
+    /// What the rule of this name decided; `None` where it did not apply.
+    #[must_use]
+    pub fn of(&self, rule: &str) -> Option<Decision> {
+        self.0.iter().find(|said| said.rule() == rule)?.decision()
     }
 
     /// Puts them into a request's extensions, after those of layers outside.

@@ -11,20 +11,27 @@ use crate::{
     core::Core,
     event::{self, Fault, Finished},
     in_flight::{Lent, Permit, Permits},
-    plan::Scoped,
+    plan::{Scoped, Told},
 };
 
 /// What an admitted request takes along where somebody wants to know more, or several permits are lent.
 /// Dropped with the request, it tells of that, and the permits are given back.
 pub(crate) struct Escort {
     farewell: Farewell,
-    /// For the extensions of request and response.
-    decisions: Option<Decisions>,
+    extras: Extras,
     /// Whether an answer other than 404 shows that the route was hidden from the layer.
     unmatched: bool,
     /// Whether the request was a HEAD, and whether a CONNECT.
     is_head: bool,
     is_connect: bool,
+}
+
+/// What is added to the answer.
+pub(crate) struct Extras {
+    /// For the extensions of request and response.
+    pub(super) decisions: Option<Decisions>,
+    /// For the header.
+    pub(super) told: Option<Told>,
 }
 
 /// Whether the request asks for a connection of its own, which outlives the answer.
@@ -44,7 +51,7 @@ impl Escort {
         core: &Arc<Core>,
         head: &Head<'_>,
         started: Nanos,
-        decisions: Option<Decisions>,
+        extras: Extras,
         unmatched: bool,
         lent: Lent,
     ) -> Self {
@@ -59,13 +66,13 @@ impl Escort {
         };
         let (is_head, is_connect) =
             (head.method() == Method::HEAD, head.method() == Method::CONNECT);
-        Self { farewell, decisions, unmatched, is_head, is_connect }
+        Self { farewell, extras, unmatched, is_head, is_connect }
     }
 
     /// Puts what the request is to take along into its extensions.
     pub(crate) fn join<B>(&self, request: &mut Request<B>) {
         let extensions = request.extensions_mut();
-        if let Some(decisions) = &self.decisions {
+        if let Some(decisions) = &self.extras.decisions {
             decisions.join_request(extensions);
         }
         if let Lending::Shared(lent) = &self.farewell.lent {
@@ -76,7 +83,7 @@ impl Escort {
 
     /// The inner service has answered with this head; what is left waits for the body's end.
     pub(crate) fn answered<R>(self, response: &mut Response<R>) -> Option<Farewell> {
-        let Self { mut farewell, decisions, unmatched, is_head, is_connect } = self;
+        let Self { mut farewell, extras, unmatched, is_head, is_connect } = self;
         if unmatched && response.status() != StatusCode::NOT_FOUND {
             let core = &farewell.core;
             core.watch.raise_once(Fault::Route, core.plan.first_that(Scoped::wants_route));
@@ -93,7 +100,10 @@ impl Escort {
             farewell.left = Some(length);
             farewell.passed(0);
         }
-        if let Some(decisions) = decisions {
+        if let Some(told) = extras.told {
+            told.tell(response);
+        }
+        if let Some(decisions) = extras.decisions {
             decisions.join_response(response.extensions_mut());
         }
         let is_wanted = farewell.core.watch.is_observed() || farewell.lent.is_any();

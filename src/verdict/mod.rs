@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use self::decisions::Decisions;
 pub(crate) use self::{
-    escort::{End, Escort},
+    escort::{End, Escort, Extras},
     pursuit::{Degradation, Degrade, Reached},
     refusal::Refused,
 };
@@ -25,6 +25,7 @@ use crate::{
     decision::RuleDecision,
     event::Admitted,
     in_flight::Permit,
+    plan::Told,
 };
 
 /// What the service does with a request, now or once it is known.
@@ -51,6 +52,8 @@ pub(crate) enum Pass {
     Plain,
     /// The one permit it holds, where that is all.
     Held(Permit),
+    /// What its answer will tell, and the one permit it may hold.
+    Told(Told, Option<Permit>),
     Escorted(Box<Escort>),
 }
 
@@ -156,13 +159,15 @@ impl Core {
         reached: Option<Reached>,
     ) -> Verdict {
         match outcome {
-            Outcome::Lent(permit) if self.is_all(&permit, head, unmatched) => {
+            Outcome::Lent(permit)
+                if self.shown.is_none() && self.is_all(&permit, head, unmatched) =>
+            {
                 Verdict::Pass(Pass::Held(permit))
             }
             Outcome::Lent(permit) => {
                 let lent = smallvec::smallvec![permit];
                 let admission = Admission { lent, ..Admission::default() };
-                Verdict::Pass(Pass::Escorted(self.escorted(head, admission, now, unmatched)))
+                Verdict::Pass(self.pass(head, admission, now, unmatched))
             }
             Outcome::Admitted(admission) => {
                 Verdict::Pass(self.pass(head, admission, now, unmatched))
@@ -179,16 +184,21 @@ impl Core {
         now: Nanos,
         unmatched: Unmatched,
     ) -> Pass {
+        let shown = self.shown.as_ref().filter(|shown| shown.to_admitted);
+        let told = shown.and_then(|shown| shown.admitted(&self.plan, head, now, &admission.said));
         if !unmatched.0 && !self.is_curious() && admission.lent.is_empty() {
-            return Pass::Plain;
+            return told.map_or(Pass::Plain, |told| Pass::Told(told, None));
         }
         if let [permit] = &*admission.lent
             && self.is_all(permit, head, unmatched)
             && let Some(permit) = admission.lent.pop()
         {
-            return Pass::Held(permit);
+            return match told {
+                None => Pass::Held(permit),
+                Some(told) => Pass::Told(told, Some(permit)),
+            };
         }
-        Pass::Escorted(self.escorted(head, admission, now, unmatched))
+        Pass::Escorted(self.escorted(head, admission, now, unmatched, told))
     }
 
     #[cold]
@@ -199,6 +209,7 @@ impl Core {
         admission: Admission,
         now: Nanos,
         unmatched: Unmatched,
+        told: Option<Told>,
     ) -> Box<Escort> {
         let Admission { mut said, lent, waited } = admission;
         said.sort_by_key(|(rule, _)| *rule);
@@ -210,7 +221,7 @@ impl Core {
             waited: waited.map(Into::into),
         });
         let decisions = self.expose_decision.then_some(decisions);
-        Box::new(Escort::new(self, head, now, decisions, unmatched.0, lent))
+        Box::new(Escort::new(self, head, now, Extras { decisions, told }, unmatched.0, lent))
     }
 
     fn said_by(&self, number: u16, decision: Option<Decision>) -> RuleDecision {

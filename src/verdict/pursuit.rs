@@ -13,6 +13,7 @@ use crate::{
     core::Core,
     in_flight::Permit,
     rejection::{Declined, Degrading, Step},
+    response::grpc,
 };
 
 /// How far along which chain a request has come.
@@ -121,7 +122,9 @@ impl Core {
                         }
                     };
                     let denied = std::mem::take(&mut pursuit.denied);
-                    match Self::queue(asking, denied, (*longest, *depth), now) {
+                    // A turn after the caller's own deadline is no use to anybody.
+                    let longest = grpc::timeout(head).map_or(*longest, |own| own.min(*longest));
+                    match Self::queue(asking, denied, (longest, *depth), now) {
                         Ok(queue) => {
                             return Verdict::Later(Later {
                                 outcome: Box::pin(queue.run()),
@@ -165,7 +168,8 @@ impl Core {
             pursuit.age(now);
             return self.pursue(head, pursuit, now);
         }
-        self.tell_rejected(&rejection, &response, pursuit.failed.as_ref(), true);
+        self.tell_degraded(head, &pursuit.denied, &rejection, &mut response);
+        self.tell_rejected(&rejection, response.status(), pursuit.failed.as_ref(), true);
         if self.expose_rejection {
             response.extensions_mut().insert(rejection);
         }

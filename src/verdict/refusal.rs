@@ -3,7 +3,7 @@
 use std::{cell::Cell, time::Duration};
 
 use axum_core::body::Body;
-use http::{Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 
 use super::End;
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     decision::RuleDecision,
     event::{Reason, Rejected},
     in_flight::Permit,
-    response::{Refusal, problem, retry_after},
+    plan::Told,
+    response::{self, Refusal, grpc, problem, retry_after},
 };
 
 /// An answer. The common one is numbers only and becomes a response when it is sent, so that a future
@@ -22,6 +23,8 @@ pub(crate) enum Refused {
     Plain {
         number: u16,
         retry_after_secs: u64,
+        told: Option<Told>,
+        closes: bool,
     },
     Built(Box<Response<Body>>),
     /// A degrade handler's, under way until its body has ended.
@@ -78,27 +81,64 @@ impl Core {
         failed: Option<&(u16, BackendError)>,
     ) -> Refused {
         let cause = self.cause(denied, failed);
-        if let ([_], Some(wait)) = (&**denied, cause.wait)
+        let grpc = grpc::content_type(head);
+        if let ([_], Some(wait), None) = (&**denied, cause.wait, &grpc)
             && self.plan.refuser(acting).policy.is_default()
             && !self.expose_rejection
             && !self.watch.is_observed()
         {
             let by = self.plan.refuser(cause.first);
             let retry_after_secs = self.seconds(by.spread, wait);
-            return Refused::Plain { number: cause.first, retry_after_secs };
+            let told = self.told_refused(head, denied, Some(retry_after_secs));
+            return Refused::Plain { number: cause.first, retry_after_secs, told, closes: false };
         }
-        self.answer(head, acting, &cause, denied, failed)
+        self.answer(head, acting, &cause, denied, failed, grpc)
+    }
+
+    /// What a caller is told of the limits that refuse him.
+    fn told_refused(
+        &self,
+        head: &Head<'_>,
+        denied: &[Denial],
+        retry_after_secs: Option<u64>,
+    ) -> Option<Told> {
+        let denied = denied.iter().map(|denial| (denial.number, denial.decision));
+        self.shown.as_ref()?.refused(&self.plan, head, denied, retry_after_secs)
+    }
+
+    /// The same of a degraded answer, which gets it.
+    pub(super) fn tell_degraded(
+        &self,
+        head: &Head<'_>,
+        denied: &[Denial],
+        rejection: &Rejection,
+        response: &mut Response<Body>,
+    ) {
+        if let Some(told) = self.told_refused(head, denied, rejection.retry_after_secs) {
+            told.tell_refused(response);
+        }
     }
 
     fn seconds(&self, spread: bool, wait: Duration) -> u64 {
         let seconds = retry_after::seconds(wait);
-        if !spread {
-            return seconds;
-        }
-        // Another number for each of those who are refused at one instant, too.
+        if spread { retry_after::spread(seconds, self.draw()) } else { seconds }
+    }
+
+    /// The same for a client that waits exactly as long as it is told.
+    fn delay(&self, spread: bool, wait: Duration) -> Duration {
+        if spread { retry_after::spread_finely(wait, self.draw()) } else { wait }
+    }
+
+    /// A random number: another for each of those who are refused at one instant, too.
+    fn draw(&self) -> u64 {
         thread_local!(static REFUSED: Cell<u64> = const { Cell::new(0) });
         let turn = REFUSED.replace(REFUSED.get().wrapping_add(1));
-        retry_after::spread(seconds, self.random.hash_one((self.time.now(), turn)))
+        self.random.hash_one((self.time.now(), turn))
+    }
+
+    /// Whether those who hear this are many.
+    fn is_spread(&self, cause: &Cause) -> bool {
+        self.plan.refuser(cause.first).spread || cause.reason == Reason::Backend
     }
 
     pub(super) fn rejection(&self, cause: &Cause, denied: &[Denial]) -> Rejection {
@@ -108,7 +148,7 @@ impl Core {
         } else {
             denied.iter().map(|denial| self.said_by(denial.number, denial.decision)).collect()
         };
-        let spread = self.plan.refuser(first).spread || reason == Reason::Backend;
+        let spread = self.is_spread(cause);
         let retry_after_secs = wait.map(|wait| self.seconds(spread, wait));
         Rejection { reason, status, retry_after: wait, retry_after_secs, rules }
     }
@@ -121,7 +161,8 @@ impl Core {
         number: u16,
         status: StatusCode,
     ) -> Refused {
-        self.answer(head, number, &Cause::keyless(number, status), &[], None)
+        let cause = Cause::keyless(number, status);
+        self.answer(head, number, &cause, &[], None, grpc::content_type(head))
     }
 
     /// The whole answer, told to whoever wants it.
@@ -133,16 +174,31 @@ impl Core {
         cause: &Cause,
         denied: &[Denial],
         failed: Option<&(u16, BackendError)>,
+        grpc: Option<HeaderValue>,
     ) -> Refused {
-        let rejection = self.rejection(cause, denied);
+        let is_grpc = grpc.is_some();
+        let mut rejection = self.rejection(cause, denied);
         let Rejection { reason, status, retry_after_secs, .. } = rejection;
         let policy = &self.plan.refuser(acting).policy;
-        let mut response = policy.answer(&rejection, head).unwrap_or_else(|| {
-            let names = rejection.rules.iter().map(RuleDecision::rule);
-            Refusal { status, retry_after_secs, body: problem::body(status, reason, names) }
-                .into_response()
-        });
-        self.tell_rejected(&rejection, &response, failed, false);
+        let mut response = match grpc {
+            Some(content_type) => {
+                let delay = cause.wait.map(|wait| self.delay(self.is_spread(cause), wait));
+                rejection.retry_after_secs = delay.map(retry_after::seconds);
+                let code = grpc::Code::of(reason, status);
+                grpc::answer(content_type, code, problem::detail(reason), delay)
+            }
+            None => policy.answer(&rejection, head).unwrap_or_else(|| {
+                let names = rejection.rules.iter().map(RuleDecision::rule);
+                Refusal { status, retry_after_secs, body: problem::body(status, reason, names) }
+                    .into_response()
+            }),
+        };
+        if let Some(told) = self.told_refused(head, denied, rejection.retry_after_secs) {
+            told.tell_refused(&mut response);
+        }
+        // A gRPC answer's own says nothing.
+        let status = if is_grpc { status } else { response.status() };
+        self.tell_rejected(&rejection, status, failed, false);
         if self.expose_rejection {
             response.extensions_mut().insert(rejection);
         }
@@ -152,14 +208,14 @@ impl Core {
     pub(super) fn tell_rejected(
         &self,
         rejection: &Rejection,
-        response: &Response<Body>,
+        status: StatusCode,
         failed: Option<&(u16, BackendError)>,
         degraded: bool,
     ) {
         self.watch.rejected(&Rejected {
             decisions: &rejection.rules,
             reason: rejection.reason,
-            status: response.status().as_u16(),
+            status: status.as_u16(),
             error: failed.map(|(_, error)| error),
             degraded,
         });
@@ -167,17 +223,37 @@ impl Core {
 }
 
 impl Refused {
+    /// Lets the connection end with this answer.
+    pub(crate) fn close(&mut self) {
+        let response = match self {
+            Self::Plain { closes, .. } => {
+                *closes = true;
+                return;
+            }
+            Self::Built(response) => response,
+            Self::Degraded(answer) => &mut answer.0,
+        };
+        response::close(response.headers_mut());
+    }
+
     /// The response, and what waits for the end of its body.
     pub(crate) fn into_response(self, core: &Core) -> (Response<Body>, Option<End>) {
         match self {
-            Self::Plain { number, retry_after_secs } => {
+            Self::Plain { number, retry_after_secs, told, closes } => {
                 let by = core.plan.refuser(number);
                 let refusal = Refusal {
                     status: by.status,
                     retry_after_secs: Some(retry_after_secs),
                     body: by.body.clone(),
                 };
-                (refusal.into_response(), None)
+                let mut response = refusal.into_response();
+                if let Some(told) = told {
+                    told.tell_refused(&mut response);
+                }
+                if closes {
+                    response::close(response.headers_mut());
+                }
+                (response, None)
             }
             Self::Built(response) => (*response, None),
             Self::Degraded(answer) => {

@@ -12,8 +12,9 @@ use axum::{Router, routing::get};
 use http::StatusCode;
 use tower_http::cors::CorsLayer;
 use tower_sluice::{
-    Algorithm, FixedWindow, LeakyBucket, ManualClock, Quota, RateLimitLayer, Rule, SlidingLog,
-    SlidingWindow, TokenBucket, clock::Nanos, event::Fault, exposed_headers, key, matcher,
+    Algorithm, FixedWindow, Headers, LeakyBucket, ManualClock, Quota, RateLimitLayer, Reset, Rule,
+    SlidingLog, SlidingWindow, TokenBucket, clock::Nanos, event::Fault, exposed_headers, key,
+    matcher,
 };
 
 use crate::support::{Faults, ask, from_peer, get_with, request, tally, window};
@@ -156,7 +157,9 @@ async fn ht_05_remaining_counts_this_request() {
 #[tokio::test]
 async fn ht_08_browser_reads_the_429() {
     let limit = RateLimitLayer::builder()
-        .rule(Rule::new("r", window(1, 60)).spread(false))
+        .rule(Rule::new("r", window(1, 60)).spread(false).advertise())
+        .headers(Headers::Draft11)
+        .headers(Headers::XRateLimit(Reset::After))
         .clock(ManualClock::new())
         .build()
         .unwrap();
@@ -169,7 +172,14 @@ async fn ht_08_browser_reads_the_429() {
     let refused = ask().await;
     assert!(refused.is_refused());
     assert_eq!(refused.headers["access-control-allow-origin"], "https://app.example");
-    assert_eq!(refused.headers["access-control-expose-headers"], "retry-after");
+    let exposed = refused.headers["access-control-expose-headers"].to_str().unwrap();
+    for name in refused.headers.keys() {
+        let is_readable =
+            ["content-type", "content-length", "cache-control", "vary"].contains(&name.as_str());
+        let is_cors = name.as_str().starts_with("access-control-");
+        assert!(is_readable || is_cors || exposed.split(',').any(|it| it == name), "{name}");
+    }
+    assert_eq!(refused.headers["ratelimit"], r#""r";r=0;t=60"#);
     assert_eq!(refused.headers["retry-after"], "60");
 }
 

@@ -9,6 +9,7 @@ mod clocks;
 mod combined;
 mod does_not_fit;
 mod http_surface;
+mod http_wire;
 mod in_flight;
 mod in_flight_load;
 mod keys;
@@ -18,6 +19,7 @@ mod memory;
 mod queue_counts;
 mod queue_ends;
 mod queueing;
+mod retry_storms;
 mod saturated;
 mod sliding;
 mod support;
@@ -26,6 +28,8 @@ mod support_wire;
 #[path = "../shared/tasks.rs"]
 mod tasks;
 mod upgrades;
+#[path = "../shared/upload.rs"]
+mod upload;
 mod waiting;
 mod warming;
 mod windows;

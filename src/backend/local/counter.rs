@@ -31,6 +31,8 @@ pub(crate) struct Counter {
     resets: atomic::AtomicU64,
     /// Serialises changes of the quota.
     spec: Mutex<LimiterSpec>,
+    /// How often a quota was changed.
+    changes: atomic::AtomicU64,
 }
 
 /// Permits held for one request.
@@ -73,6 +75,7 @@ impl Counter {
             others: ledgers.collect(),
             resets: atomic::AtomicU64::new(0),
             spec: Mutex::new(spec.clone()),
+            changes: atomic::AtomicU64::new(0),
         })
     }
 
@@ -217,6 +220,17 @@ impl Counter {
         lock(&self.spec).algorithm
     }
 
+    /// The algorithm, and one of its quotas in force.
+    pub(crate) fn quota(&self, quota: usize) -> (Algorithm, Quota) {
+        lock(&self.spec).quota(quota)
+    }
+
+    /// How often a quota was changed: what was read of a quota before holds as long as this stays.
+    pub(crate) fn changes(&self) -> u64 {
+        // Acquire pairs with the release in `replace`: who sees the number finds the quota it counts.
+        self.changes.load(Ordering::Acquire)
+    }
+
     /// Puts another quota of a tier in force, or of those in none for 0; what is spent stays spent.
     pub(crate) fn set_limit(
         &self,
@@ -269,6 +283,8 @@ impl Counter {
             }
         }
         *spec = renewed;
+        // Release pairs with the acquire in `changes`. Writers have the lock.
+        self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! [`Late`]: a request of which it is not known yet what becomes.
 
+mod drain;
+
 use std::{
     sync::Arc,
     task::{Context, Poll, ready},
@@ -12,7 +14,9 @@ use tower_service::Service;
 use crate::{
     Head,
     body::AnyBody,
+    clock::BoxFuture,
     core::Core,
+    response::{Most, Unread},
     verdict::{Degradation, Degrade, Later, Pass, Refused, Verdict},
 };
 
@@ -29,6 +33,8 @@ pub(crate) struct Late<S, B> {
 enum Stage {
     Verdict(Later),
     Degrading(Degrade),
+    /// It is refused, and its body is read to the end before the answer is sent.
+    Draining(BoxFuture<'static, bool>, Option<Refused>),
     /// It is admitted, and the inner service is not ready yet.
     Inner(Option<Pass>),
     /// Nothing more.
@@ -99,6 +105,38 @@ impl<S, B: AnyBody> Late<S, B> {
         late
     }
 
+    /// Refused, once the body is read to its end or is too long.
+    pub(crate) fn draining(
+        refused: Refused,
+        most: Most,
+        inner: S,
+        request: Request<B>,
+        core: Arc<Core>,
+    ) -> Self {
+        let read = drain::drain(request.into_body(), most, core.time.clone());
+        let stage = Stage::Draining(read, Some(refused));
+        Self { stage, inner, request: Parked::Gone, core }
+    }
+
+    /// Sees to the body of a request that is refused; the answer, unless it has to wait for that.
+    fn refuse(&mut self, mut refused: Refused) -> Option<Refused> {
+        self.stage = Stage::Over;
+        match std::mem::replace(&mut self.request, Parked::Gone) {
+            Parked::Whole(request) => match self.core.unread.of(&request) {
+                Unread::Nothing => {}
+                Unread::Close => refused.close(),
+                Unread::Drain(most) => {
+                    let read = drain::drain(request.into_body(), most, self.core.time.clone());
+                    self.stage = Stage::Draining(read, Some(refused));
+                    return None;
+                }
+            },
+            // A degrade handler has it, to read it or not as any handler.
+            Parked::Head(_) | Parked::Gone => {}
+        }
+        Some(refused)
+    }
+
     fn degrade(&mut self, degradation: Degradation) {
         let request = self.request.degraded(degradation.takes_body());
         self.stage = Stage::Degrading(degradation.start(request));
@@ -142,6 +180,16 @@ impl<S, B: AnyBody> Late<S, B> {
                     let Some(head) = self.request.head() else { return Poll::Pending };
                     self.core.degraded(&head, response, rest)
                 }
+                Stage::Draining(read, refused) => {
+                    let has_ended = ready!(read.as_mut().poll(cx));
+                    let refused = refused.take();
+                    self.stage = Stage::Over;
+                    let Some(mut refused) = refused else { return Poll::Pending };
+                    if !has_ended {
+                        refused.close();
+                    }
+                    return Poll::Ready(Ok(Next::Refuse(refused)));
+                }
                 Stage::Inner(pass) => {
                     let ready = ready!(self.inner.poll_ready(cx));
                     let pass = pass.take();
@@ -158,8 +206,9 @@ impl<S, B: AnyBody> Late<S, B> {
             };
             match verdict {
                 Verdict::Refuse(refused) => {
-                    self.stage = Stage::Over;
-                    return Poll::Ready(Ok(Next::Refuse(refused)));
+                    if let Some(refused) = self.refuse(refused) {
+                        return Poll::Ready(Ok(Next::Refuse(refused)));
+                    }
                 }
                 Verdict::Later(later) => self.stage = Stage::Verdict(later),
                 Verdict::Degrade(degradation) => self.degrade(*degradation),
