@@ -81,6 +81,10 @@
 //! - [Warm-up](guide::warm_up): limits that start low and grow.
 //! - [Requests per second or in flight](guide::rate_or_in_flight), and whether to refuse or to let wait.
 //! - [Sizing](guide::sizing): from what a database bears to rate, burst, queue and cost.
+//! - [Choosing a rejection policy](guide::rejection): writes refuse, reads degrade, jobs queue.
+//! - [Identity](guide::identity): what to count by, and what an attacker can choose.
+//! - [Behind a proxy](guide::proxy): whose address it is, and whom to believe.
+//! - [Order of layers](guide::layers): which goes outside of which.
 //!
 //! # The parts
 //!
@@ -115,6 +119,8 @@
 //!   handler that does work, turn that off: [`RateLimitLayerBuilder::exempt_by_default`].
 //! - `route_layer` does not run for requests that match no route; `Router::layer` does, and
 //!   [`key::route`] counts all of them under one key.
+//!
+//! The guide has the whole stack, with timeouts and circuit breakers: [order of layers](guide::layers).
 //!
 //! # What a refused caller gets
 //!

@@ -1,8 +1,7 @@
 //! The guide: which limit to set, on what, and how high.
 //!
 //! The other pages of this crate say what each item does. This one is a small book: it says which of them you want,
-//! and which numbers to give them. It asks for no knowledge of rate limiting. It has four pages, best read in this
-//! order:
+//! and which numbers to give them. It asks for no knowledge of rate limiting. Its pages are best read in this order:
 //!
 //! | page | answers |
 //! | --- | --- |
@@ -10,6 +9,10 @@
 //! | [`warm_up`] | How does a limit grow after a start, and which curve do I want? |
 //! | [`rate_or_in_flight`] | Requests per second, or requests at once? Refuse, or let wait? |
 //! | [`sizing`] | From what my database bears: which rate, burst, queue and cost? |
+//! | [`rejection`] | What becomes of what does not fit, and what does the caller see? |
+//! | [`identity`] | What do I count by, and which of it can an attacker choose? |
+//! | [`proxy`] | Whose address is it, behind proxies, load balancers and CDNs? |
+//! | [`layers`] | Which layer goes outside of which? |
 //!
 //! # The words
 //!
@@ -67,6 +70,10 @@
 //! Next: [choosing an algorithm](algorithms).
 
 pub mod algorithms;
+pub mod identity;
+pub mod layers;
+pub mod proxy;
 pub mod rate_or_in_flight;
+pub mod rejection;
 pub mod sizing;
 pub mod warm_up;

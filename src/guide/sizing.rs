@@ -401,8 +401,7 @@
 //!
 //! # Next
 //!
-//! This is the last page. Back to [the guide](super), or on to the [crate page](crate): where to put the layer, what a
-//! refused caller gets, how to test your service.
+//! [Rejection](super::rejection): what becomes of what does not fit.
 //!
 //! Used on this page: [`TokenBucket`], [`LeakyBucket`], [`InFlight`], [`Rule`], [`RateLimitLayer`],
 //! [`RejectionPolicy`], [`Handle`], [`Backend`], [`Observer`], [`key`](crate::key).
