@@ -14,13 +14,11 @@ use axum::{
     routing::get,
 };
 use tower::ServiceExt;
-use tower_sluice::{
-    ConfigError, FixedWindow, ManualClock, RateLimitLayer, Rule, RuleKey, key::client_ip,
-};
+use tower_sluice::{ConfigError, FixedWindow, ManualClock, RateLimitLayer, Rule, RuleKey, key};
 
 fn limits() -> Result<RateLimitLayer, ConfigError> {
     // Our proxies stand in these networks, nobody else does, and each appends whom it hears to the header.
-    let address = client_ip().x_forwarded_for().trusted_proxies(["10.0.0.0/8", "fd00::/8"]);
+    let address = key::client_ip().x_forwarded_for().trusted_proxies(["10.0.0.0/8", "fd00::/8"]);
     RateLimitLayer::builder()
         .rule(Rule::new("per-address", FixedWindow::per_minute(2)).key(address))
         .clock(ManualClock::new()) // stands still, so that the numbers below are exact

@@ -48,8 +48,11 @@ fn app(clock: &ManualClock) -> Result<Router, ConfigError> {
         .rule(Rule::new("per-address", FixedWindow::per_minute(10)).key(key::client_ip()))
         .clock(clock.clone())
         .build()?;
-    let accounts =
-        FixedWindow::per_hour(3).keyed_limiter().name("accounts").clock(clock.clone()).build()?;
+    let accounts = FixedWindow::per_hour(3)
+        .keyed_limiter()
+        .name("per-account")
+        .clock(clock.clone())
+        .build()?;
     Ok(Router::new().route("/login", post(log_in).layer(addresses)).with_state(accounts))
 }
 
@@ -85,17 +88,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(try_login(&app, attacker, "mallory", "mallory's password").await.0, 200);
     assert_eq!(try_login(&app, attacker, "user-9", "123456").await, (429, Some(60)));
 
-    // From many addresses he tries one account: three guesses an hour in all, however it is written.
+    // From many addresses he tries one account: three guesses an hour in all, however it is written. Each login
+    // of hers gives him three more, so three has to be few.
     let mut guesses = 0;
     for (bot, name) in (1..=200).zip(["alice", "Alice", "ALICE"].into_iter().cycle()) {
         guesses += usize::from(try_login(&app, [203, 0, 113, bot], name, "123456").await.0 == 401);
     }
     assert_eq!(guesses, 3);
 
-    // What he can do is to keep her out meanwhile, though not other users, and not for longer than she is
-    // told. Where that matters, ask for a second proof at this point instead of refusing.
+    // What he can do is to keep her out as long as he goes on, though no other user. Where that matters, ask for
+    // a second proof at this point instead of refusing.
     assert_eq!(try_login(&app, home, "alice", "alice's password").await, (429, Some(3600)));
     assert_eq!(try_login(&app, home, "bob", "bob's password").await.0, 200);
+    // Once he has given up she gets in, when she was told to come.
     clock.advance(Duration::from_secs(3600));
     assert_eq!(try_login(&app, home, "alice", "alice's password").await.0, 200);
 
