@@ -43,6 +43,7 @@ fn pages() -> Vec<(String, String)> {
     let mut pages: Vec<_> =
         ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "BENCHMARKS.md"].map(Into::into).into();
     pages.extend(files("docs", ".md"));
+    pages.extend(files("examples", ".md"));
     pages.into_iter().map(|page| (page.clone(), read(&page))).collect()
 }
 
@@ -135,6 +136,19 @@ fn examples_that_are_named_exist() {
     }
     // And each is named somewhere, so that it is found.
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), files("examples", ".rs"));
+}
+
+#[test]
+fn the_index_names_every_example_once() {
+    let page = "examples/README.md";
+    let text = read(page);
+    let mut linked = links(page, &text);
+    linked.sort_unstable();
+    assert_eq!(linked, files("examples", ".rs"));
+    let mut run: Vec<_> =
+        examples(&text).into_iter().map(|name| format!("examples/{name}.rs")).collect();
+    run.sort_unstable();
+    assert_eq!(run, linked);
 }
 
 #[test]
