@@ -3,6 +3,7 @@
 
 mod arithmetic;
 mod bad_numbers;
+mod browser;
 #[path = "../shared/civil.rs"]
 mod civil;
 mod clocks;

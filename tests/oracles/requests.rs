@@ -9,7 +9,8 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
-    ManualClock, RateLimitLayer, Rejection, RejectionPolicy, Rule, TokenBucket,
+    FixedWindow, Headers, ManualClock, RateLimitLayer, Rejection, RejectionPolicy, Rule,
+    SlidingLog, TokenBucket,
     key::{self, ClientIp},
 };
 
@@ -151,4 +152,73 @@ fn o_131_address_families() {
         assert_eq!(send(&layer, peer, &[]).status(), StatusCode::OK);
     }
     assert_eq!(spent(&layer, "2001:db8:0:ff::"), 2);
+}
+
+/// A list of structured fields, and the numbers among the parameters of its members by their names.
+fn list(
+    response: &Response<Body>,
+    name: &str,
+) -> Vec<(String, std::collections::BTreeMap<String, i64>)> {
+    let Some(field) = response.headers().get(name) else { return Vec::new() };
+    let list = sfv::Parser::new(field.as_bytes()).parse::<sfv::List>().expect("a list");
+    let member = |entry: &sfv::ListEntry| {
+        let sfv::ListEntry::Item(item) = entry else { panic!("an inner list") };
+        let sfv::BareItem::String(name) = &item.bare_item else { panic!("no name") };
+        let number = |(key, value): (&sfv::Key, &sfv::BareItem)| {
+            let sfv::BareItem::Integer(number) = value else { panic!("{key} is no integer") };
+            (key.to_string(), i64::from(*number))
+        };
+        (name.as_str().to_owned(), item.params.iter().map(number).collect())
+    };
+    list.iter().map(member).collect()
+}
+
+#[test]
+fn o_127_hints_and_fields_of_one_answer_agree() {
+    let clock = ManualClock::new();
+    let rule = |name, algorithm: tower_sluice::Algorithm| {
+        Rule::new(name, algorithm).key(key::client_ip()).spread(name == "spread")
+    };
+    let layer = RateLimitLayer::builder()
+        .rule(rule("spread", TokenBucket::per_second(3).burst(7).into()))
+        .rule(rule("min", FixedWindow::per_minute(300).into()).cost_fn(|head| {
+            head.header_str("x-cost").and_then(|cost| cost.parse().ok()).unwrap_or(1)
+        }))
+        .rule(rule("log", SlidingLog::new(11, NANO * 3_777_777_777).into()))
+        .headers(Headers::Draft11)
+        .clock(clock.clone())
+        .build()
+        .expect("a layer");
+    let (mut seed, mut refused, mut both) = (0x0127_u64, 0, 0);
+    for _ in 0..5_000 {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        clock.advance(NANO * (seed % 400_000_000) as u32);
+        let cost = (1 + seed % 5).to_string();
+        let response = send(&layer, "192.0.2.1", &[("x-cost", &cost)]);
+        let (policies, standings) =
+            (list(&response, "ratelimit-policy"), list(&response, "ratelimit"));
+        // Several policies in one list; one of them is told of.
+        let names: Vec<_> = policies.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["spread", "min", "log"]);
+        let [(told, standing)] = &standings[..] else { panic!("{standings:?}") };
+        let (_, policy) = policies.iter().find(|(name, _)| name == told).expect("a policy");
+        assert!((0..=policy["q"]).contains(&standing["r"]), "{standing:?} of {policy:?}");
+        let retry_after = response.headers().get("retry-after");
+        let retry_after = retry_after.map(|value| value.to_str().expect("text").parse::<i64>());
+        let Some(retry_after) = retry_after else {
+            assert_eq!(response.status(), StatusCode::OK);
+            continue;
+        };
+        refused += 1;
+        // Never earlier than `t`: the same.
+        assert_eq!(standing["t"], retry_after.expect("an integer"));
+        let body = ready(axum::body::to_bytes(response.into_body(), usize::MAX)).expect("a body");
+        let body = String::from_utf8(body.to_vec()).expect("text");
+        let (_, violated) = body.split_once("\"violated-policies\":[").expect("a list");
+        assert!(violated.contains(&format!("\"{told}\"")), "{told} is not in {violated}");
+        both += usize::from(violated.contains(','));
+    }
+    assert!(refused > 1_000 && both > 100, "{refused} refused, {both} by several");
 }
