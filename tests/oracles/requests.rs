@@ -180,8 +180,8 @@ fn o_127_hints_and_fields_of_one_answer_agree() {
         Rule::new(name, algorithm).key(key::client_ip()).spread(name == "spread")
     };
     let layer = RateLimitLayer::builder()
-        .rule(rule("spread", TokenBucket::per_second(3).burst(7).into()))
-        .rule(rule("min", FixedWindow::per_minute(300).into()).cost_fn(|head| {
+        .rule(rule("spread", TokenBucket::per_second(1).burst(3).into()))
+        .rule(rule("min", FixedWindow::per_minute(150).into()).cost_fn(|head| {
             head.header_str("x-cost").and_then(|cost| cost.parse().ok()).unwrap_or(1)
         }))
         .rule(rule("log", SlidingLog::new(11, NANO * 3_777_777_777).into()))
@@ -220,5 +220,5 @@ fn o_127_hints_and_fields_of_one_answer_agree() {
         assert!(violated.contains(&format!("\"{told}\"")), "{told} is not in {violated}");
         both += usize::from(violated.contains(','));
     }
-    assert!(refused > 1_000 && both > 100, "{refused} refused, {both} by several");
+    assert!(refused > 1_000 && both > 50, "{refused} refused, {both} by several");
 }
