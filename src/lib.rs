@@ -124,19 +124,26 @@
 //!
 //! # What a refused caller gets
 //!
-//! | refused by | status | `Retry-After` |
-//! | --- | --- | --- |
-//! | a spent quota | 429, or [`Rule::status`] | the longest wait of all rules that refuse, in whole seconds, rounded up, at least 1 |
-//! | a cost above the limit | the same, reason `never` | none: waiting does not help |
-//! | as many in flight as may be | 503, or [`InFlight::status`] | 1, or [`InFlight::retry_after`], spread |
-//! | a missing key, [`Missing::Refuse`] | the status it names | none |
-//! | a backend that cannot answer | 503 | 1, spread |
+//! | refused by | status | `Retry-After` | a gRPC client sees |
+//! | --- | --- | --- | --- |
+//! | a spent quota | 429, or [`Rule::status`] | the longest wait of all rules that refuse, in whole seconds, rounded up, at least 1 | RESOURCE_EXHAUSTED |
+//! | a cost above the limit | the same, reason `never` | none: waiting does not help | the same, without a retry |
+//! | as many in flight as may be | 503, or [`InFlight::status`] | 1, or [`InFlight::retry_after`], spread | UNAVAILABLE |
+//! | a missing key, [`Missing::Refuse`] | the status it names | none | UNAUTHENTICATED for 401, else PERMISSION_DENIED |
+//! | a backend that cannot answer | 503 | 1, spread | UNAVAILABLE |
 //!
 //! The body is problem details (RFC 9457), the response is not to be stored. The wait itself is exact,
 //! [`Rejection::retry_after`]: refused a nanosecond before, the same request passes at it if nothing else
 //! came. Where many callers hear the same answer `Retry-After` is spread: [`Rule::spread`].
 //!
-//! Admitted answers carry no fields of ours; [`Decisions`] shows how to add what is left.
+//! Requests with a content type of gRPC or gRPC-Web get an answer that such clients read: trailers only, with the wait in
+//! `google.rpc.RetryInfo`, `grpc-retry-pushback-ms` and `retry-after`. A [responder](RejectionPolicy::respond_with) is not
+//! asked then.
+//!
+//! On HTTP/1.x a refusal of a request whose body has not been read says `Connection: close`: see [`UnreadBody`].
+//!
+//! How much is left is told by [`headers`](RateLimitLayerBuilder::headers), on admitted answers too: in fields of the
+//! [`RateLimit` draft or `X-RateLimit-*`](Headers). By default there are none.
 //!
 //! # Memory
 //!

@@ -151,12 +151,25 @@ fn the_index_names_every_example_once() {
     assert_eq!(run, linked);
 }
 
+/// The first program in Rust of the README is the example `per_user`, which is run with its tests.
+#[test]
+fn the_first_program_is_the_example() {
+    let readme = read("README.md");
+    let (_, program) = readme.split_once("```rust\n").unwrap();
+    let (program, _) = program.split_once("```").unwrap();
+    let example = read("examples/per_user.rs");
+    let code = example.lines().skip_while(|line| line.starts_with("//!") || line.is_empty());
+    assert_eq!(program.lines().collect::<Vec<_>>(), code.collect::<Vec<_>>());
+}
+
 #[test]
 fn examples_that_check_themselves_are_run() {
     let script = read("scripts/test");
     for file in files("examples", ".rs") {
         let name = file.trim_start_matches("examples/").trim_end_matches(".rs");
-        let checks = read(&file).contains("assert");
+        let text = read(&file);
+        // Tests in an example are run as tests.
+        let checks = text.split("#[cfg(test)]").next().is_some_and(|code| code.contains("assert"));
         assert_eq!(script.contains(&format!("--example {name}")), checks, "{name}");
     }
 }

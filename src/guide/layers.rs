@@ -324,6 +324,10 @@
 //!
 //! An upload that comes slowly is what an in-flight limit is for: it is in flight while the handler reads.
 //!
+//! A refused request leaves its body unread. HTTP/2 ends that one stream; on HTTP/1.x the connection has to be closed behind
+//! the answer, which says so. If many small requests are refused on connections that are dear to make, from a proxy of
+//! yours say, let their bodies be read: [`UnreadBody::Drain`](crate::UnreadBody::Drain).
+//!
 //! # Panics
 //!
 //! A panic of a handler goes outwards through the limit, which gives back what was in flight. So catch-panic may stand

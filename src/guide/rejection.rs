@@ -42,7 +42,9 @@
 //! | would wait too long, or the queue is full | as refused, or what is next in the chain | | |
 //!
 //! Problem details (RFC 9457, M. Nottingham, E. Wilde, S. Dalal, 2023) are JSON with a type, a title and a status that
-//! programs can read. `Cache-Control: no-store` is with every refusal: nobody else shall be served it.
+//! programs can read. `Cache-Control: no-store` is with every refusal: nobody else shall be served it. A gRPC client gets
+//! its own form, and no body: the table on the [crate page](crate#what-a-refused-caller-gets) has the codes. How much is left
+//! is told on request, by [`headers`](crate::RateLimitLayerBuilder::headers).
 //!
 //! ```
 //! use axum::{Router, body::{Body, to_bytes}, http::Request, routing::post};

@@ -206,7 +206,9 @@ async fn only_the_two_methods_of_grpc_health_are_exempt() {
                 request = request.header(header::CONTENT_TYPE, content_type);
             }
             let answer = service.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-            *status = answer.status().as_u16();
+            // A refusal in gRPC's own words is a 200.
+            let is_refused = answer.headers().contains_key("grpc-status");
+            *status = if is_refused { 429 } else { answer.status().as_u16() };
         }
         statuses
     };
