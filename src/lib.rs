@@ -81,6 +81,7 @@
 //! - [Warm-up](guide::warm_up): limits that start low and grow.
 //! - [Requests per second or in flight](guide::rate_or_in_flight), and whether to refuse or to let wait.
 //! - [Sizing](guide::sizing): from what a database bears to rate, burst, queue and cost.
+//! - [Testing your limits](guide::testing): that they refuse, whom, and until when; queues, faults and stores.
 //!
 //! # The parts
 //!
@@ -207,7 +208,8 @@
 //! SL-CLOCK says so, to an observer or a `tracing` subscriber.
 //!
 //! Requests that no socket brought have no address: add axum's `MockConnectInfo` where a rule counts by
-//! it. [`SetupFault`](event::SetupFault) shows a test that the set-up is right.
+//! it. [`SetupFault`](event::SetupFault) shows a test that the set-up is right. More is in
+//! [`guide::testing`], and the example `testing` is a small service with its tests.
 //!
 //! # Supported targets
 //!

@@ -1,7 +1,7 @@
 //! The guide: which limit to set, on what, and how high.
 //!
 //! The other pages of this crate say what each item does. This one is a small book: it says which of them you want,
-//! and which numbers to give them. It asks for no knowledge of rate limiting. It has four pages, best read in this
+//! and which numbers to give them. It asks for no knowledge of rate limiting. It has five pages, best read in this
 //! order:
 //!
 //! | page | answers |
@@ -10,6 +10,7 @@
 //! | [`warm_up`] | How does a limit grow after a start, and which curve do I want? |
 //! | [`rate_or_in_flight`] | Requests per second, or requests at once? Refuse, or let wait? |
 //! | [`sizing`] | From what my database bears: which rate, burst, queue and cost? |
+//! | [`testing`] | Does it refuse, whom, and until when? How does time pass in a test? |
 //!
 //! # The words
 //!
@@ -69,4 +70,5 @@
 pub mod algorithms;
 pub mod rate_or_in_flight;
 pub mod sizing;
+pub mod testing;
 pub mod warm_up;

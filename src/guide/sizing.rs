@@ -401,8 +401,7 @@
 //!
 //! # Next
 //!
-//! This is the last page. Back to [the guide](super), or on to the [crate page](crate): where to put the layer, what a
-//! refused caller gets, how to test your service.
+//! [Testing](super::testing): that the limit is there, and is the one you meant.
 //!
 //! Used on this page: [`TokenBucket`], [`LeakyBucket`], [`InFlight`], [`Rule`], [`RateLimitLayer`],
 //! [`RejectionPolicy`], [`Handle`], [`Backend`], [`Observer`], [`key`](crate::key).
