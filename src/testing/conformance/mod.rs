@@ -71,7 +71,8 @@ pub struct Conformance {
 impl Conformance {
     /// The checks of the backends that `make` makes: each time a new one, which shares nothing with another.
     ///
-    /// A backend in a store gets there with a prefix of its own, say. It is called some hundred times.
+    /// It is called for each check, and by some checks many times. A backend in a store may share its connection with
+    /// the others, say, and have a prefix of its own for its keys.
     ///
     /// What is given as the time is not the store's own: where that forgets by its own clock, the quotas' periods must
     /// be longer than a check lasts, as the default ones are.
