@@ -85,6 +85,7 @@
 //! - [Identity](guide::identity): what to count by, and what an attacker can choose.
 //! - [Behind a proxy](guide::proxy): whose address it is, and whom to believe.
 //! - [Order of layers](guide::layers): which goes outside of which.
+//! - [Testing your limits](guide::testing): that they refuse, whom, and until when; queues, faults and stores.
 //!
 //! # The parts
 //!
@@ -220,7 +221,8 @@
 //! SL-CLOCK says so, to an observer or a `tracing` subscriber.
 //!
 //! Requests that no socket brought have no address: add axum's `MockConnectInfo` where a rule counts by
-//! it. [`SetupFault`](event::SetupFault) shows a test that the set-up is right.
+//! it. [`SetupFault`](event::SetupFault) shows a test that the set-up is right. More is in
+//! [`guide::testing`], and the example `testing` is a small service with its tests.
 //!
 //! # Supported targets
 //!

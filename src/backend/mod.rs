@@ -4,7 +4,8 @@
 //! of your own implements [`Backend`] and nothing else, and goes to
 //! [`Rule::backend`](crate::Rule::backend) or
 //! [`RateLimitLayerBuilder::backend`](crate::RateLimitLayerBuilder::backend). The example
-//! `own_backend` is a whole one.
+//! `own_backend` is a whole one. Whether it keeps what the trait promises is checked by
+//! `testing::Conformance`, under the feature `test-util`.
 
 pub(crate) mod local;
 
@@ -85,7 +86,8 @@ pub trait Backend: Send + Sync + 'static {
     fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError>;
 
     /// Makes all `charges`, or none, and says what each got. The verdicts are in the order of the
-    /// charges.
+    /// charges. Charges on one key count together. `now` may lie before that of an earlier call, which gives
+    /// nothing back.
     fn check(&self, now: Nanos, charges: &[Charge<'_>]) -> Answer<Verdicts>;
 
     /// Takes back what an earlier check charged, as far as that is no gift: never more may be admitted
@@ -96,7 +98,8 @@ pub trait Backend: Send + Sync + 'static {
     /// What `charge` would get; changes nothing.
     fn peek(&self, now: Nanos, charge: &Charge<'_>) -> Answer<Decision>;
 
-    /// Forgets the key of `charge`; says whether anything was known of it.
+    /// Forgets the key of `charge`; says whether anything was known of it. Of a key that was never charged nothing
+    /// is. An undo of what was charged before a reset must not give to those who come after it.
     fn reset(&self, now: Nanos, charge: &Charge<'_>) -> Answer<bool>;
 
     /// How many keys of a limiter hold state now, if that can be told at once.

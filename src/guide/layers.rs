@@ -755,7 +755,7 @@
 //!
 //! # Next
 //!
-//! Back to [the guide](super), or on to the [crate page](crate): how to test your service, and what each part does.
+//! [Testing](super::testing): that the limit is there, and is the one you meant.
 //!
 //! Used on this page: [`RateLimitLayer`], [`Rule`], [`InFlight`], [`Observer`],
 //! [`exposed_headers`](crate::exposed_headers), [`Rejection`](crate::Rejection), [`key`](crate::key).

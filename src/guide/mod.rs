@@ -13,6 +13,7 @@
 //! | [`identity`] | What do I count by, and which of it can an attacker choose? |
 //! | [`proxy`] | Whose address is it, behind proxies, load balancers and CDNs? |
 //! | [`layers`] | Which layer goes outside of which? |
+//! | [`testing`] | Does it refuse, whom, and until when? How does time pass in a test? |
 //!
 //! # The words
 //!
@@ -76,4 +77,5 @@ pub mod proxy;
 pub mod rate_or_in_flight;
 pub mod rejection;
 pub mod sizing;
+pub mod testing;
 pub mod warm_up;

@@ -1,7 +1,19 @@
-//! Doubles for tests of your own: backends with given answers, and an observer that remembers.
+//! For tests of your own: how many pass, backends with given answers, an observer that remembers, and the checks
+//! that a backend has to pass.
 //!
-//! Beside them tests want a [`ManualClock`](crate::ManualClock), or [`TokioClock`](crate::TokioClock)
-//! where they pause tokio's time.
+//! | I want | use |
+//! | --- | --- |
+//! | the first test: the limit refuses | [`admitted`] |
+//! | time that stands still until I move it | [`ManualClock`](crate::ManualClock); [`TokioClock`](crate::TokioClock) where tokio's time is paused |
+//! | a store that says what I tell it, and remembers what it was asked | [`ScriptedBackend`] |
+//! | a store that is slow | [`ScriptedBackend::delay`] |
+//! | a store that lets requests wait for their turn | [`ScriptedBackend::departing`] |
+//! | a store that fails | [`FailingBackend`] |
+//! | a store that never answers | [`StalledBackend`] |
+//! | what was admitted, refused and finished; set-up faults | [`Recorder`] |
+//! | whether a backend of mine counts right | [`Conformance`] |
+//!
+//! How to test a service with these: [`guide::testing`](crate::guide::testing). The example `testing` is a small one.
 //!
 //! ```
 //! use http::{Request, Response, StatusCode};
@@ -31,14 +43,18 @@
 //! # }).unwrap();
 //! ```
 
+mod admitted;
 mod broken;
+mod conformance;
 mod recorder;
 mod scripted;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use self::{
+    admitted::admitted,
     broken::{FailingBackend, StalledBackend},
+    conformance::{Conformance, Finding, Report},
     recorder::{Event, Recorder},
     scripted::{ScriptedBackend, SeenCharge},
 };
