@@ -1,6 +1,23 @@
 //! The bodies of answers: one boxed body for axum, or the inner body kept.
 //!
-//! Named in signatures only: [`KeepBodyLayer`](crate::KeepBodyLayer) has an example.
+//! Named in signatures only, where a service is generic over what it wraps:
+//!
+//! ```
+//! use axum_core::body::Body;
+//! use http::{Request, Response};
+//! use tower::{Layer, Service};
+//! use tower_sluice::{RateLimit, RateLimitLayer, body::AnyBody};
+//!
+//! /// Any service with HTTP in and out, whatever its body, with axum's body outside.
+//! fn limited<S, R>(limit: &RateLimitLayer, service: S) -> RateLimit<S>
+//! where
+//!     S: Service<Request<Body>, Response = Response<R>> + Clone,
+//!     R: AnyBody,
+//! {
+//!     limit.layer(service)
+//! }
+//! # let _ = limited::<axum::Router, Body>;
+//! ```
 
 use std::{
     error::Error,
@@ -16,14 +33,40 @@ use pin_project_lite::pin_project;
 use crate::verdict::End;
 
 /// A boxed error, as bodies here end with.
+///
+/// ```
+/// use tower_sluice::body::BoxError;
+///
+/// let error: BoxError = "the connection was lost".into();
+/// assert_eq!(error.to_string(), "the connection was lost");
+/// ```
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Any body this crate can forward: axum's, hyper's, tonic's.
+///
+/// ```
+/// use tower_sluice::body::AnyBody;
+///
+/// fn is_any<R: AnyBody>() {}
+/// is_any::<axum::body::Body>();
+/// is_any::<http_body_util::Full<bytes::Bytes>>();
+/// is_any::<tonic::body::Body>();
+/// ```
 pub trait AnyBody: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static {}
 
 impl<R> AnyBody for R where R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static {}
 
 /// Which body answers have: [`Erased`] or [`Kept`]. Sealed.
+///
+/// ```
+/// use tower_sluice::{RateLimit, body::BodyMode};
+///
+/// /// The service inside, in either mode.
+/// fn inner<S, M: BodyMode>(limited: RateLimit<S, M>) -> S {
+///     limited.into_inner()
+/// }
+/// # let _ = inner::<axum::Router, tower_sluice::body::Kept>;
+/// ```
 pub trait BodyMode: sealed::Sealed + 'static {
     /// The body of an answer around an inner body `R`.
     type Out<R: AnyBody>: AnyBody;
@@ -31,11 +74,31 @@ pub trait BodyMode: sealed::Sealed + 'static {
 
 /// Answers have axum's body, whatever the inner body is. Under axum this adds no box: its body is left
 /// as it is, and the router would box any other.
+///
+/// ```
+/// use tower::Layer;
+/// use tower_sluice::{FixedWindow, RateLimit, RateLimitLayer, Rule, body::Erased};
+///
+/// let limit = RateLimitLayer::builder().rule(Rule::new("daily", FixedWindow::per_day(1))).build()?;
+/// let limited: RateLimit<axum::Router, Erased> = limit.layer(axum::Router::new());
+/// # let _ = limited;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Erased;
 
 /// Answers have a [`ResponseBody`] around the inner body, unboxed; see
 /// [`keep_body`](crate::RateLimitLayer::keep_body).
+///
+/// ```
+/// use tower::Layer;
+/// use tower_sluice::{FixedWindow, RateLimit, RateLimitLayer, Rule, body::Kept};
+///
+/// let limit = RateLimitLayer::builder().rule(Rule::new("daily", FixedWindow::per_day(1))).build()?;
+/// let limited: RateLimit<axum::Router, Kept> = limit.keep_body().layer(axum::Router::new());
+/// # let _ = limited;
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Kept;
 
@@ -98,6 +161,18 @@ pub(crate) mod sealed {
 
 pin_project! {
     /// The inner body, or a refusal's. Frames, trailers and size are forwarded as they are.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::Response;
+    /// use http_body_util::{BodyExt, Full};
+    /// use tower_sluice::body::{BoxError, ResponseBody};
+    ///
+    /// async fn read(answer: Response<ResponseBody<Full<Bytes>>>) -> Result<Bytes, BoxError> {
+    ///     Ok(answer.into_body().collect().await?.to_bytes())
+    /// }
+    /// # let _ = read;
+    /// ```
     #[derive(Debug)]
     pub struct ResponseBody<R> {
         #[pin]

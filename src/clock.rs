@@ -27,6 +27,15 @@ use std::{any::Any, fmt, future::Future, ops, pin::Pin, sync::Arc, time::Duratio
 pub use self::{fast::FastClock, manual::ManualClock, real::StdClock, tokio_time::TokioClock};
 
 /// A boxed future, as object-safe traits return it.
+///
+/// ```
+/// use tower_sluice::clock::BoxFuture;
+///
+/// fn later(answer: u64) -> BoxFuture<'static, u64> {
+///     Box::pin(async move { answer })
+/// }
+/// # let _ = later;
+/// ```
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Nanoseconds since a clock's zero.

@@ -122,6 +122,23 @@ pub struct BackendError {
 }
 
 /// What kind of failure a [`BackendError`] is.
+///
+/// ```
+/// use tower_sluice::{Observer, BackendErrorKind, event::Rejected};
+///
+/// /// Wakes somebody up, unless the store is only slow.
+/// struct Pager;
+///
+/// impl Observer for Pager {
+///     fn rejected(&self, rejected: &Rejected<'_>) {
+///         match rejected.error().map(|error| error.kind()) {
+///             None | Some(BackendErrorKind::Timeout) => {}
+///             Some(kind) => eprintln!("the store of the limits is away: {kind:?}"),
+///         }
+///     }
+/// }
+/// # let _ = Pager;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendErrorKind {

@@ -25,6 +25,23 @@ use crate::{
 pin_project! {
     /// The answer of [`RateLimit`](crate::RateLimit): the inner service's, or a refusal.
     ///
+    /// Named where a service around the layer names its future:
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, http::Request};
+    /// use tower::Service;
+    /// use tower_sluice::{RateLimit, ResponseFuture, body::Erased};
+    ///
+    /// struct Front(RateLimit<Router>);
+    ///
+    /// impl Front {
+    ///     fn answer(&mut self, request: Request<Body>) -> ResponseFuture<Router, Body, Erased> {
+    ///         self.0.call(request)
+    ///     }
+    /// }
+    /// # let _ = Front::answer;
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Dropping it while a backend is asked or the request waits gives back what is charged in this process, and

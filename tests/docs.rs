@@ -174,6 +174,53 @@ fn examples_that_check_themselves_are_run() {
     }
 }
 
+/// Headings as rustdoc makes anchors of them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let heading = |line: &str| {
+        let title = line.strip_prefix("//! ")?.trim_start_matches('#').strip_prefix(' ')?;
+        line.starts_with("//! #").then(|| {
+            let title = title.to_lowercase().replace(' ', "-");
+            title.chars().filter(|c| c.is_alphanumeric() || *c == '-' || *c == '_').collect()
+        })
+    };
+    text.lines().filter_map(heading).collect()
+}
+
+/// The page of a link in the guide or to it, and the anchor; none where it leads elsewhere.
+fn to_guide<'t>(file: &str, link: &'t str) -> Option<(String, &'t str)> {
+    let (path, anchor) = link.split_once('#')?;
+    let page = |name: &str| format!("src/guide/{name}.rs");
+    Some((
+        match path.strip_prefix("crate::guide::").or(path.strip_prefix("super::")) {
+            Some(name) if !name.contains(':') => page(name),
+            _ if path.is_empty() => file.to_owned(),
+            _ if path == "crate" => "src/lib.rs".to_owned(),
+            _ => return None,
+        },
+        anchor,
+    ))
+}
+
+#[test]
+fn anchors_of_the_guide_exist() {
+    let mut seen = 0;
+    for (file, text) in doc_comments() {
+        let is_page = file.starts_with("src/guide/") || file == "src/lib.rs";
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let Some((page, anchor)) = to_guide(&file, link) else { continue };
+            if page == file && !is_page {
+                continue; // within an item's page
+            }
+            let anchors = anchors(&read(&page));
+            assert!(anchors.contains(anchor), "{file}: {link} of {anchors:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "found only {seen}");
+    let none = anchors("//! # A first\n//! text\n/// # Not this\n//! ## What's next?");
+    assert_eq!(none, ["a-first", "whats-next"].map(String::from).into());
+}
+
 /// The finders find: a page that is wrong in each way.
 #[test]
 fn what_does_not_exist_is_found() {

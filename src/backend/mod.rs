@@ -6,6 +6,20 @@
 //! [`RateLimitLayerBuilder::backend`](crate::RateLimitLayerBuilder::backend). The example
 //! `own_backend` is a whole one. Whether it keeps what the trait promises is checked by
 //! `testing::Conformance`, under the feature `test-util`.
+//!
+//! ```
+//! use tower_sluice::{ConfigError, FixedWindow, RateLimitLayer, Rule, TokenBucket, backend::{Backend, Local}};
+//!
+//! /// A quota of the fleet's, counted on a backend of its own, and one of this process.
+//! fn limits(shared: impl Backend) -> Result<RateLimitLayer, ConfigError> {
+//!     RateLimitLayer::builder()
+//!         .backend(shared)
+//!         .rule(Rule::new("fleet", FixedWindow::per_minute(10_000)))
+//!         .rule(Rule::new("here", TokenBucket::per_second(500)).backend(Local::new()))
+//!         .build()
+//! }
+//! # let _ = limits(Local::new());
+//! ```
 
 pub(crate) mod local;
 
@@ -199,6 +213,15 @@ impl<T: fmt::Debug> fmt::Debug for Answer<T> {
 }
 
 /// How many keys a keyed limiter or rule keeps at most, unless told otherwise: about 4 MiB.
+///
+/// ```
+/// use tower_sluice::{Rule, TokenBucket, backend::DEFAULT_MAX_KEYS, key};
+///
+/// let rule = Rule::new("per-address", TokenBucket::per_second(10))
+///     .key(key::client_ip())
+///     .max_keys(8 * DEFAULT_MAX_KEYS);
+/// # let _ = rule;
+/// ```
 pub const DEFAULT_MAX_KEYS: u64 = 131_072;
 
 /// What a backend is told of a limiter.
@@ -508,8 +531,20 @@ impl Receipt {
     }
 }
 
-/// One verdict per charge, in their order; inline for eight. Collected from an iterator: see
-/// [`Verdict`].
+/// One verdict per charge, in their order; inline for eight. Collected from an iterator.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sluice::{Decision, backend::{LimiterId, Receipt, Verdict, Verdicts}};
+///
+/// let verdict = |n| {
+///     let decision = Decision::allowed(10, n, Duration::from_secs(1));
+///     Verdict::new(decision, Receipt::new(LimiterId(n), [0; 4]))
+/// };
+/// let verdicts: Verdicts = (0..3).map(verdict).collect();
+/// assert!(verdicts.all_allowed());
+/// assert_eq!(verdicts.as_slice()[2].decision().remaining(), 2);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Verdicts(SmallVec<[Verdict; 8]>);
 

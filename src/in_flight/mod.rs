@@ -1,4 +1,17 @@
 //! What is in flight: permits that are lent, not spent. The limit is [`InFlight`](crate::InFlight).
+//!
+//! A layer lends a [`Permit`] to each request, up to the end of its answer's body; a task takes one itself. A connection
+//! that comes of a request keeps its [`Permits`].
+//!
+//! ```
+//! use tower_sluice::InFlight;
+//!
+//! let exports = InFlight::new("exports", 2);
+//! let (one, other) = (exports.try_acquire(), exports.try_acquire());
+//! assert!(one.is_some() && other.is_some() && exports.try_acquire().is_none());
+//! drop(one); // gives it back
+//! assert_eq!(exports.in_flight(), 1);
+//! ```
 
 // `Slots` is the state of one limit: a `gate` for all together, `keyed` counts where there are keys, each with a
 // `line` of those who wait. A `permit` is given back by its drop.

@@ -12,13 +12,50 @@ use crate::{
     event::{Admitted, Fault, Finished, Left, Outcome, Reason, Rejected, SetupFault},
 };
 
-/// An [`Observer`] that keeps what it is told. Clones share it. The [module page](super) has an example.
+/// An [`Observer`] that keeps what it is told. Clones share it.
+///
+/// ```
+/// use axum::{Router, body::Body, http::Request, routing::get};
+/// use tower_sluice::{ManualClock, RateLimitLayer, Rule, TokenBucket, key};
+/// use tower_sluice::testing::{Event, Recorder, admitted};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let seen = Recorder::new();
+/// let limit = RateLimitLayer::builder()
+///     .rule(Rule::new("per-address", TokenBucket::per_second(2)).key(key::client_ip()))
+///     .observer(seen.clone())
+///     .clock(ManualClock::new())
+///     .build()?;
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
+/// assert_eq!(admitted(&app, 3, || Request::get("/").body(Body::empty()).unwrap()).await, 2);
+///
+/// // The requests of this test have no address, and the limit says so.
+/// let refused = seen.events().iter().filter(|event| matches!(event, Event::Rejected { .. })).count();
+/// assert_eq!(refused, 1);
+/// assert_eq!(seen.faults()[0].code(), "SL-PEER");
+/// # Ok::<(), tower_sluice::ConfigError>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     events: Arc<Mutex<Vec<Event>>>,
 }
 
 /// What a [`Recorder`] was told, as owned values.
+///
+/// ```
+/// use tower_sluice::testing::Event;
+///
+/// fn line(event: &Event) -> String {
+///     match event {
+///         Event::Rejected { status, rules, .. } => format!("{status} by {} rules", rules.len()),
+///         Event::Admitted { waited: Some(waited), .. } => format!("admitted after {waited:?}"),
+///         // Events and their fields may be added.
+///         other => format!("{other:?}"),
+///     }
+/// }
+/// # let _ = line;
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {

@@ -70,6 +70,19 @@ struct Seen {
 }
 
 /// A charge as a [`ScriptedBackend`] has seen it.
+///
+/// ```
+/// use tower_sluice::backend::{Backend, Charge, LimiterId};
+/// use tower_sluice::{clock::Nanos, testing::ScriptedBackend};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let backend = ScriptedBackend::new();
+/// backend.check(Nanos::ZERO, &[Charge::new(LimiterId(0), 5).key(b"alice")]).resolve().await?;
+/// let charges = backend.charges();
+/// assert_eq!((charges[0].key.as_slice(), charges[0].cost), (&b"alice"[..], 5));
+/// # Ok::<(), tower_sluice::BackendError>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeenCharge {

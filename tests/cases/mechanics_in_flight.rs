@@ -179,7 +179,7 @@ impl Service<Request> for Strict {
 const DEGRADED: StatusCode = StatusCode::NON_AUTHORITATIVE_INFORMATION;
 
 /// Fifty a day for each user, two at once; who comes too soon waits, who is too many is answered degraded.
-fn waits_or_degrades(waited: &Waited) -> RateLimitLayer {
+fn waits_or_degrades(waited: &Waited, two: &InFlight) -> RateLimitLayer {
     let degrade = RejectionPolicy::degrade(|| async { DEGRADED });
     let per_user = Rule::new("user", FixedWindow::per_day(50))
         .key(key::header("x-user-id"))
@@ -187,7 +187,7 @@ fn waits_or_degrades(waited: &Waited) -> RateLimitLayer {
         .rejection(degrade.clone());
     RateLimitLayer::builder()
         .rule(per_user)
-        .in_flight(InFlight::new("two", 2).rejection(RejectionPolicy::queue(HOUR, 100).or(degrade)))
+        .in_flight(two.clone().rejection(RejectionPolicy::queue(HOUR, 100).or(degrade)))
         .observer(waited.clone())
         .clock(ManualClock::new())
         .build()
@@ -235,22 +235,37 @@ where
     counts.into_iter().fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
 }
 
+/// The same, inside of the layer. Both permits are out until somebody waits for one.
+async fn cycles_with_waits<S>(inner: S) -> (u64, u64)
+where
+    S: Service<Request, Response = Response<Body>> + Clone + Send + Sync + 'static,
+    S::Error: std::fmt::Debug + Send,
+    S::Future: Send,
+{
+    let (waited, two) = (Waited::default(), InFlight::new("two", 2));
+    let layer = waits_or_degrades(&waited, &two);
+    let out = [two.try_acquire().unwrap(), two.try_acquire().unwrap()];
+    let running = tokio::spawn(cycles(layer.layer(inner)));
+    until(|| two.waiting() > 0).await;
+    drop(out);
+    let counts = running.await.unwrap();
+    assert!(waited.0.load(Ordering::SeqCst) > 0, "somebody waited");
+    counts
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tw_02_queued_and_degraded_inner_called_only_when_ready() {
     // Four users with 50 each.
-    let (inner, waited) = (Strict::new(), Waited::default());
-    assert_eq!(cycles(waits_or_degrades(&waited).layer(inner.clone())).await, (200, 800));
+    let inner = Strict::new();
+    assert_eq!(cycles_with_waits(inner.clone()).await, (200, 800));
     assert_eq!(inner.calls(), 200, "no call for a degraded request");
-    assert!(waited.0.load(Ordering::SeqCst) > 0, "somebody waited");
 
-    let (inner, waited) = (Strict::new(), Waited::default());
-    let limited = ConcurrencyLimit::new(inner.clone(), 3);
-    assert_eq!(cycles(waits_or_degrades(&waited).layer(limited)).await, (200, 800));
+    let inner = Strict::new();
+    assert_eq!(cycles_with_waits(ConcurrencyLimit::new(inner.clone(), 3)).await, (200, 800));
     assert_eq!(inner.calls(), 200);
 
-    let (inner, waited) = (Strict::new(), Waited::default());
-    let buffered = Buffer::new(inner.clone(), 3);
-    assert_eq!(cycles(waits_or_degrades(&waited).layer(buffered)).await, (200, 800));
+    let inner = Strict::new();
+    assert_eq!(cycles_with_waits(Buffer::new(inner.clone(), 3)).await, (200, 800));
     assert_eq!(inner.calls(), 200);
 }
 
