@@ -155,7 +155,7 @@ fn the_index_names_every_example_once() {
 #[test]
 fn the_first_program_is_the_example() {
     let readme = read("README.md");
-    let (_, program) = readme.split_once("```rust\n").unwrap();
+    let (_, program) = readme.split_once("```rust,no_run\n").unwrap();
     let (program, _) = program.split_once("```").unwrap();
     let example = read("examples/per_user.rs");
     let code = example.lines().skip_while(|line| line.starts_with("//!") || line.is_empty());

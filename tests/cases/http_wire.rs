@@ -84,7 +84,8 @@ async fn ht_12_grpc_clients_are_answered_in_grpc() {
         assert!(ask(&app, request("POST", "/", None)).await.is_ok());
         // A unary call and a streaming one are the same to the head.
         for content_type in ["application/grpc", "application/grpc+proto"] {
-            let call = get_with("/", None, &[("content-type", content_type)]);
+            let mut call = get_with("/", None, &[("content-type", content_type)]);
+            *call.method_mut() = http::Method::POST;
             let refused = ask(&app, call).await;
             assert_eq!((refused.status, &*refused.body), (StatusCode::OK, ""));
             assert_eq!(refused.headers["content-type"], content_type);
