@@ -103,8 +103,15 @@ impl Quota {
     /// Permits and burst times `factor`; an overflow is an error, not a wrap.
     pub(crate) fn relaxed(&self, factor: u64) -> Result<Self, ConfigError> {
         let times = |field, n: u64| {
-            n.checked_mul(factor)
-                .ok_or_else(|| ConfigError::new(field, n, format!("relaxed({factor}) overflows")))
+            n.checked_mul(factor).ok_or_else(|| {
+                ConfigError::new(
+                    field,
+                    n,
+                    format!(
+                        "relaxed({factor}) makes it more than 64 bits hold; take a smaller factor"
+                    ),
+                )
+            })
         };
         Ok(Self {
             permits: times("permits", self.permits)?,

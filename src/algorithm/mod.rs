@@ -152,7 +152,11 @@ impl Algorithm {
 fn check_no_burst(quota: Quota) -> Result<(u64, u64), ConfigError> {
     let (limit, window, burst) = quota.checked()?;
     if burst != limit {
-        return Err(ConfigError::new("burst", burst, "a window has no burst beside its limit"));
+        return Err(ConfigError::new(
+            "burst",
+            burst,
+            "a window has no burst beside its limit; leave it out, or use a TokenBucket",
+        ));
     }
     Ok((limit, window))
 }

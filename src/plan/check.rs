@@ -27,7 +27,11 @@ pub(super) fn check_cost(cost: &Cost, algorithm: &Algorithm) -> Result<(), Confi
         _ => "raise it",
     };
     match cost.fixed() {
-        Some(0) => Err(ConfigError::new("cost", 0, "a rule that costs nothing limits nobody")),
+        Some(0) => Err(ConfigError::new(
+            "cost",
+            0,
+            "a rule that costs nothing limits nobody; set at least 1",
+        )),
         Some(cost) if cost > limit => Err(ConfigError::new(
             "cost",
             cost,
@@ -64,7 +68,7 @@ pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigEr
     if let Some(keys) = rule.max_keys {
         let reason = match (&rule.counting, &rule.scope.key, keys) {
             (Counting::Shared(_), ..) => "the limiter keeps the keys; set it where that is built",
-            (_, None, _) => "the rule has no key",
+            (_, None, _) => "the rule has no key, so there are none to keep; remove .max_keys(..)",
             (_, _, 0) => "must be at least 1",
             _ => "",
         };
@@ -163,7 +167,11 @@ fn check_scope(scope: &Scope) -> Result<(), ConfigError> {
         }
         (None, Some(missing)) => {
             let value = format!("{missing:?}");
-            Err(ConfigError::new("missing", value, "there is no key that could miss"))
+            Err(ConfigError::new(
+                "missing",
+                value,
+                "there is no key that could miss; remove .missing(..)",
+            ))
         }
         (None, None) => Ok(()),
     }

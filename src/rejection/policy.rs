@@ -230,7 +230,11 @@ impl RejectionPolicy {
             }
         }
         if queues > 1 {
-            return Err(ConfigError::new("rejection", chain(), "a request waits in one queue"));
+            return Err(ConfigError::new(
+                "rejection",
+                chain(),
+                "a request waits in one queue; keep one of them",
+            ));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 #![cfg(sluice_loom)]
 
 mod counting;
+mod holds;
 mod in_flight;
 mod rooms;
 mod sliding;

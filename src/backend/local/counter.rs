@@ -257,11 +257,19 @@ impl Counter {
         let kind = |spec: &LimiterSpec| std::mem::discriminant(&spec.algorithm);
         if renewed.quotas.len() != spec.quotas.len() || kind(&renewed) != kind(spec) {
             let value = format!("{:?}", renewed.algorithm);
-            return Err(ConfigError::new("algorithm", value, "must stay what it was"));
+            return Err(ConfigError::new(
+                "algorithm",
+                value,
+                "must stay what it was; build another limiter",
+            ));
         }
         if renewed.algorithm.warm_up() != spec.algorithm.warm_up() {
             let value = format!("{:?}", renewed.algorithm.warm_up());
-            return Err(ConfigError::new("warm_up", value, "must stay what it was"));
+            return Err(ConfigError::new(
+                "warm_up",
+                value,
+                "must stay what it was; build another limiter",
+            ));
         }
         // All compile, or nothing changes.
         let quotas = spec.quotas.iter().zip(&renewed.quotas);

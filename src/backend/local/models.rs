@@ -3,7 +3,7 @@
 //! Exists under `--cfg sluice_loom` only, and is no part of the crate's interface.
 
 use super::{
-    Made,
+    Counter, Hold, Made, Seat,
     cell::{Cell, Refusal},
     generations::Generations,
     records::Records,
@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Algorithm,
     algorithm::{Compiled, Epoch},
+    backend::LimiterSpec,
     clock::Nanos,
 };
 
@@ -56,6 +57,57 @@ pub struct Word {
     cell: Cell,
     refusal: Refusal,
 }
+
+/// One limiter, whose permits may be held while another backend is asked.
+#[derive(Debug)]
+pub struct Holding(Counter);
+
+/// Permits that are held.
+#[derive(Debug)]
+pub struct Held(Hold);
+
+impl Holding {
+    /// A limiter without keys.
+    #[must_use]
+    pub fn new(algorithm: impl Into<Algorithm>) -> Self {
+        let Ok(counter) = Counter::new(&LimiterSpec::new("model", algorithm)) else {
+            unreachable!("models have quotas that can be counted")
+        };
+        counter.may_hold();
+        Self(counter)
+    }
+
+    /// Charges it; says whether.
+    #[must_use]
+    pub fn charge(&self, now: u64, cost: u64) -> bool {
+        self.0.charge::<()>(SEAT, Nanos::new(now), cost).is_ok()
+    }
+
+    /// Sets permits aside.
+    #[must_use]
+    pub fn hold(&self, now: u64, cost: u64) -> Option<Held> {
+        self.0.hold(SEAT, Nanos::new(now), cost).ok().map(Held)
+    }
+
+    /// Makes a hold a charge.
+    pub fn commit(&self, held: &Held, now: u64) {
+        self.0.commit(&held.0, Nanos::new(now));
+    }
+
+    /// Lets a hold go.
+    pub fn release(&self, held: &Held) {
+        self.0.release(&held.0);
+    }
+
+    /// What is left.
+    #[must_use]
+    pub fn remaining(&self, now: u64) -> u64 {
+        self.0.peek(SEAT, Nanos::new(now), 0).remaining()
+    }
+}
+
+/// Where there are no keys.
+const SEAT: Seat = Seat { quota: 0, hash: 0 };
 
 impl Keys {
     /// An empty table.

@@ -47,7 +47,7 @@ impl Words {
             None => Cells::One(Cell::new(), Refusal::new()),
             Some(max_keys) => {
                 let table = Table::new(max_keys).ok_or_else(|| {
-                    let reason = "there is no memory for so many: 32 bytes a key";
+                    let reason = "there is no memory for so many: 32 bytes a key; set fewer";
                     ConfigError::new("max_keys", max_keys, reason)
                 })?;
                 Cells::Many { table, overflow: Overflow::new() }

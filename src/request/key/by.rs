@@ -441,7 +441,9 @@ impl KeyBy {
             return Self::invalid(ConfigError::new(
                 "key.or",
                 self.describe(),
-                format!("has more than {MAX_ALTERNATIVES} alternatives; `and` multiplies them"),
+                format!(
+                    "has more than {MAX_ALTERNATIVES} alternatives, which `and` multiplies; drop some `or`"
+                ),
             ));
         }
         match self.checked_factors() {
@@ -533,5 +535,9 @@ fn list(keys: &[KeyBy], word: &str) -> String {
 }
 
 fn too_relaxed(value: impl fmt::Display) -> ConfigError {
-    ConfigError::new("key.relaxed", value, "the product of the factors is above 64 bits")
+    ConfigError::new(
+        "key.relaxed",
+        value,
+        "the product of the factors is above 64 bits; take smaller ones",
+    )
 }
