@@ -7,28 +7,36 @@ use serde_json::json;
 use tower_sluice::{
     ConfigError, Missing, RateLimitLayer, RejectionPolicy, Rule, TokenBucket,
     clock::{Clock, FastClock},
+    event::Reason,
     key,
 };
 
 fn app(clock: impl Clock) -> Result<Router, ConfigError> {
-    // Ten requests a second for each user, and up to twenty at once after a pause.
+    // Ten requests a second for each user. Up to twenty at once after a pause; without `burst`, ten.
     let per_user = Rule::new("per-user", TokenBucket::per_second(10).burst(20))
         .key(key::header("x-user-id"))
-        .missing(Missing::Refuse(StatusCode::UNAUTHORIZED)); // who does not say who he is
+        .missing(Missing::Refuse(StatusCode::UNAUTHORIZED)); // requests without that header
     let limit = RateLimitLayer::builder()
         .rule(per_user)
-        // The status, 429 here, and Retry-After are added to it.
+        // The body of a refusal. Its status, 429 or 401 here, and Retry-After are added.
         .rejection(RejectionPolicy::respond_with(|rejection, _head| {
-            let seconds = rejection.retry_after_secs();
-            Json(json!({ "error": rejection.reason().as_str(), "again_in_seconds": seconds }))
+            let error = match rejection.reason() {
+                Reason::MissingKey => "say who you are",
+                _ => "too many requests",
+            };
+            // None where waiting does not help.
+            let again_in = rejection.retry_after_secs();
+            Json(json!({ "error": error, "again_in_seconds": again_in }))
         }))
-        .clock(clock)
+        .clock(clock) // only so that tests can bring their own
         .build()?;
     Ok(Router::new().route("/", get(|| async { "hello" })).layer(limit))
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // What is wrong with a set-up is told as a warning, by a code: SL-PEER, SL-PROXY, ..
+    tracing_subscriber::fmt::init();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     axum::serve(listener, app(FastClock::new())?).await?;
     Ok(())
@@ -38,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 mod tests {
     use axum::{body::Body, http::Request};
     use std::time::Duration;
-    use tower::ServiceExt; // for `oneshot`
+    use tower::ServiceExt; // for `oneshot`, which sends one request
     use tower_sluice::{ManualClock, testing::admitted};
 
     fn request(user: &str) -> Request<Body> {
@@ -59,10 +67,19 @@ mod tests {
     async fn a_refusal_is_json() {
         let app = super::app(ManualClock::new()).unwrap();
         admitted(&app, 20, || request("alice")).await;
-        let refused = app.oneshot(request("alice")).await.unwrap();
+        let refused = app.clone().oneshot(request("alice")).await.unwrap();
         assert_eq!(refused.status(), 429);
         assert_eq!(refused.headers()["retry-after"], "1");
         let body = axum::body::to_bytes(refused.into_body(), 1_000).await.unwrap();
-        assert_eq!(body, r#"{"again_in_seconds":1,"error":"quota"}"#);
+        assert_eq!(body, r#"{"again_in_seconds":1,"error":"too many requests"}"#);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_told_to_say_who_he_is() {
+        let app = super::app(ManualClock::new()).unwrap();
+        let refused = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(refused.status(), 401);
+        let body = axum::body::to_bytes(refused.into_body(), 1_000).await.unwrap();
+        assert_eq!(body, r#"{"again_in_seconds":null,"error":"say who you are"}"#);
     }
 }

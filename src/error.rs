@@ -18,7 +18,9 @@ use std::{borrow::Cow, error::Error, fmt};
 /// assert_eq!(error.field(), "permits");
 /// assert_eq!(error.to_string(), "rule \"orders\": permits = 0: must be at least 1");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Its `Debug` is the same text, since that is what a `main` which returns it prints.
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     rule: Option<String>,
     tier: Option<String>,
@@ -100,6 +102,12 @@ impl fmt::Display for ConfigError {
             write!(f, "tier {tier:?}: ")?;
         }
         write!(f, "{} = {}: {}", self.field, self.value, self.reason)
+    }
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -94,6 +94,8 @@ fn paths(text: &str) -> Vec<&str> {
         .filter_map(|code| code.split_whitespace().next())
         .filter(|code| folders.iter().any(|folder| code.starts_with(folder)))
         .filter(|code| !code.contains(['<', '*', '{', ':']))
+        // The reader's own.
+        .filter(|code| *code != "src/main.rs")
         .collect()
 }
 

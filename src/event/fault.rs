@@ -78,7 +78,7 @@ pub enum Fault {
     /// SL-PROXY: a forwarding header came, and no rule of the layer is told to believe one.
     ///
     /// If a proxy of yours writes it, everybody behind that proxy shares one quota: write
-    /// `key::client_ip().x_forwarded_for().trusted_proxies(["10.0.0.0/8"])`, or what else
+    /// `key::client_ip().x_forwarded_for().trusted_proxies(["10.0.1.0/24"])`, or what else
     /// [`ClientIp`](crate::key::ClientIp) has. If nothing forwards to you, ignoring the header is right.
     Proxy,
     /// SL-ROUTE: the matched route is wanted where it cannot be seen.
@@ -161,7 +161,7 @@ impl Fault {
             Self::Proxy => {
                 "requests carry a forwarding header and no proxy is configured, so everybody behind the \
                  proxy shares one quota; write \
-                 key::client_ip().x_forwarded_for().trusted_proxies([\"10.0.0.0/8\"]) with its own \
+                 key::client_ip().x_forwarded_for().trusted_proxies([\"10.0.1.0/24\"]) with its own \
                  header and network, or .silence(Fault::Proxy) if no proxy of yours is in front"
             }
             Self::Route => {

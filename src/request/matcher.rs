@@ -39,7 +39,7 @@ use crate::{ConfigError, Head};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a matcher",
-    note = "for a route write `matcher::path(\"/orders/{{id}}\")`, for a closure `.when(|head| ..)`"
+    note = "for a route write `matcher::path(\"/orders/{{id}}\")`, for a closure `matcher::from_fn(|head| ..)`"
 )]
 pub trait Matcher: Send + Sync + 'static {
     /// Whether the request with this head is concerned.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum_core::body::Body;
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::{add_fields, retry_after};
@@ -27,9 +27,12 @@ pub(super) const NAMES: [HeaderName; 4] = [STATUS, MESSAGE, DETAILS, PUSHBACK];
 /// The longest content type that is sent back as it came.
 const LONGEST_TYPE: usize = 64;
 
-/// The content type of the answer, if the request is gRPC or gRPC-Web.
+/// The content type of the answer, if the request is gRPC or gRPC-Web. These are POST requests, always.
 pub(crate) fn content_type(head: &Head<'_>) -> Option<HeaderValue> {
     const GRPC: &[u8] = b"application/grpc";
+    if head.method() != Method::POST {
+        return None;
+    }
     let value = head.headers().get(header::CONTENT_TYPE)?;
     let bytes = value.as_bytes();
     let is_grpc = bytes.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
@@ -235,6 +238,9 @@ mod tests {
         for value in ["application/json", "application/grpcx", "application", "text/plain", ""] {
             assert_eq!(known(value), None, "{value}");
         }
+        let mut get = with("content-type", "application/grpc");
+        *get.method_mut() = Method::GET;
+        assert_eq!(content_type(&Head::of(&get)), None);
         let long = format!("application/grpc;{}", "x".repeat(64));
         assert_eq!(known(&long).as_deref(), Some("application/grpc"));
     }

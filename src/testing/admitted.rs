@@ -1,16 +1,25 @@
 //! [`admitted`]: how many of so many requests pass.
 
-use std::{fmt, future::poll_fn};
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::pin,
+};
 
 use http::{Request, Response, StatusCode};
 use tower_service::Service;
 
+use crate::verdict::answers;
+
 /// Sends `n` requests, one after the other, and says how many were admitted.
 ///
-/// A request was refused where the answer is 429 or 503, or has `grpc-status` 8 or 14 in its headers, as a refused
-/// gRPC call has. Everything else was admitted, a 404 or 500 too: the limit let it through. Where a limit
-/// answers otherwise, by a [status](crate::Rule::status) of its own, that of a [missing key](crate::Missing::Refuse) or
-/// a [`degrade`](crate::RejectionPolicy::degrade) handler, let the test look at the answers itself.
+/// A request was admitted where no layer has answered it: refused, whatever the status, or
+/// [degraded](crate::RejectionPolicy::degrade). An error of the handler's own, a 404 or 500, is admitted: the limit let it
+/// through. A 401 of a [missing key](crate::Missing::Refuse) is not; so if a test finds that nobody is admitted, look
+/// whether its requests have the key.
+///
+/// Answers with 429 or 503, or with `grpc-status` 8 or 14, count as refused wherever they come from: a layer may
+/// stand behind a `Buffer`, whose worker answers on a thread of its own, where this function cannot see it.
 ///
 /// The service is an axum `Router`, a [`RateLimit`](crate::RateLimit), or any Tower service that can be cloned. Each
 /// request has a clone of its own, which is polled ready and called; the body of the answer is dropped, so that
@@ -62,8 +71,17 @@ where
         if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
             panic!("request {number} of {n}: the service did not become ready: {error:?}");
         }
-        match service.call(request()).await {
-            Ok(response) => admitted += usize::from(!is_refused(&response)),
+        let mut future = pin!(service.call(request()));
+        let mut answered = false;
+        // Each poll is on one thread, and that is where a layer counts its answers.
+        let answer = poll_fn(|cx| {
+            let before = answers();
+            let answer = future.as_mut().poll(cx);
+            answered |= answers() != before;
+            answer
+        });
+        match answer.await {
+            Ok(response) => admitted += usize::from(!answered && !is_refused(&response)),
             Err(error) => panic!("request {number} of {n}: the service failed: {error:?}"),
         }
     }
@@ -83,9 +101,11 @@ fn is_refused<R>(response: &Response<R>) -> bool {
 mod tests {
     use std::convert::Infallible;
 
-    use tower::{ServiceExt, service_fn};
+    use axum_core::body::Body;
+    use tower::{Layer, ServiceExt, service_fn};
 
     use super::*;
+    use crate::{ManualClock, Missing, RateLimitLayer, RejectionPolicy, Rule, TokenBucket, key};
 
     /// Answers with what stands in the request's header `answer`.
     async fn count(answer: &'static str) -> usize {
@@ -109,6 +129,30 @@ mod tests {
         for admitted in ["200", "404", "500", "401", "grpc 0", "grpc 7", "grpc 80"] {
             assert_eq!(count(admitted).await, 3, "{admitted}");
         }
+    }
+
+    /// Of ten requests through a layer around a handler that answers 404.
+    async fn through(rule: Rule) -> usize {
+        let layer = RateLimitLayer::builder().rule(rule).clock(ManualClock::new()).build().unwrap();
+        let handler = service_fn(async |_: Request<Body>| {
+            Ok::<_, Infallible>(Response::builder().status(404).body(Body::empty()).unwrap())
+        });
+        admitted(&layer.layer(handler), 10, || Request::new(Body::empty())).await
+    }
+
+    #[tokio::test]
+    async fn what_a_layer_answers_is_not_admitted_whatever_the_status() {
+        let three = || Rule::new("three", TokenBucket::per_minute(3));
+        assert_eq!(through(three()).await, 3);
+        assert_eq!(through(three().status(StatusCode::FORBIDDEN)).await, 3);
+        let teapot = RejectionPolicy::respond_with(|_, _| StatusCode::IM_A_TEAPOT);
+        assert_eq!(through(three().rejection(teapot)).await, 3);
+        let cached = RejectionPolicy::degrade_service(service_fn(async |_: Request<Body>| {
+            Ok::<_, Infallible>(Response::new(Body::from("cached")))
+        }));
+        assert_eq!(through(three().rejection(cached)).await, 3);
+        let keyed = three().key(key::header("x-user"));
+        assert_eq!(through(keyed.missing(Missing::Refuse(StatusCode::UNAUTHORIZED))).await, 0);
     }
 
     #[tokio::test]

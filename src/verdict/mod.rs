@@ -12,6 +12,8 @@ mod young;
 use std::sync::Arc;
 
 pub use self::decisions::Decisions;
+#[cfg(feature = "test-util")]
+pub(crate) use self::refusal::answers;
 pub(crate) use self::{
     escort::{End, Escort, Extras},
     pursuit::{Degradation, Degrade, Reached},

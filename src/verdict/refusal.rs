@@ -222,6 +222,15 @@ impl Core {
     }
 }
 
+#[cfg(feature = "test-util")]
+thread_local!(static ANSWERS: Cell<u64> = const { Cell::new(0) });
+
+/// How many requests layers have answered themselves on this thread, refused and degraded.
+#[cfg(feature = "test-util")]
+pub(crate) fn answers() -> u64 {
+    ANSWERS.get()
+}
+
 impl Refused {
     /// Lets the connection end with this answer.
     pub(crate) fn close(&mut self) {
@@ -238,6 +247,8 @@ impl Refused {
 
     /// The response, and what waits for the end of its body.
     pub(crate) fn into_response(self, core: &Core) -> (Response<Body>, Option<End>) {
+        #[cfg(feature = "test-util")]
+        ANSWERS.set(ANSWERS.get().wrapping_add(1));
         match self {
             Self::Plain { number, retry_after_secs, told, closes } => {
                 let by = core.plan.refuser(number);
