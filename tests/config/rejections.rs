@@ -157,7 +157,7 @@ fn errors_read_well() {
         (
             queue().or(queue()),
             "rule \"jobs\": rejection = queue(1s, 100) or queue(1s, 100) or respond: a request waits \
-             in one queue",
+             in one queue; keep one of them",
         ),
         (
             respond().or(queue()),
