@@ -422,10 +422,14 @@ async fn a_changed_limit_is_told_at_once() {
     };
     assert_eq!(limits(None).await, ["5", "7", "3"]);
     assert_eq!(limits(Some("pro")).await, ["50", "7", "3"]);
+    // Each by itself, so that no other change makes the list anew.
     handle.set_limit("user", Quota::per_minute(6)).unwrap();
+    assert_eq!(limits(None).await, ["6", "7", "3"]);
     handle.set_limit("scripted", Quota::per_second(8)).unwrap();
+    assert_eq!(limits(None).await, ["6", "8", "3"]);
     handle.set_in_flight("all", 4).unwrap();
     assert_eq!(limits(None).await, ["6", "8", "4"]);
+    assert_eq!(limits(Some("pro")).await, ["50", "8", "4"]);
     handle.set_tier_limit("user", "pro", Quota::per_minute(60)).unwrap();
     assert_eq!(limits(Some("pro")).await, ["60", "8", "4"]);
 }
