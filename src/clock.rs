@@ -230,6 +230,11 @@ impl Time {
         }
     }
 
+    /// Whether it moves only when it is told to.
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self, Self::Manual(_))
+    }
+
     pub(crate) fn utc_at_zero(&self) -> Duration {
         match self {
             Self::Fast(clock) => clock.utc_at_zero(),

@@ -24,7 +24,7 @@ use crate::{
     body::{AnyBody, BodyMode, Erased},
     core::Core,
     future::ResponseFuture,
-    late::Late,
+    late::{Late, linger},
     response::Unread,
     verdict::{Judged, Pass, Verdict},
 };
@@ -164,6 +164,9 @@ impl<S: Clone, M> RateLimit<S, M> {
                 match core.unread.of(&request) {
                     Unread::Nothing => {}
                     Unread::Close => refused.close(),
+                    Unread::Linger(most) => {
+                        refused = linger(refused, &core, request.into_body(), most);
+                    }
                     Unread::Drain(most) => {
                         return ResponseFuture::later(Late::draining(
                             refused, most, inner, request, core,

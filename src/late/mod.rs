@@ -7,6 +7,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+pub(crate) use self::drain::linger;
+
 use axum_core::body::Body;
 use http::Request;
 use tower_service::Service;
@@ -125,6 +127,9 @@ impl<S, B: AnyBody> Late<S, B> {
             Parked::Whole(request) => match self.core.unread.of(&request) {
                 Unread::Nothing => {}
                 Unread::Close => refused.close(),
+                Unread::Linger(most) => {
+                    refused = linger(refused, &self.core, request.into_body(), most);
+                }
                 Unread::Drain(most) => {
                     let read = drain::drain(request.into_body(), most, self.core.time.clone());
                     self.stage = Stage::Draining(read, Some(refused));

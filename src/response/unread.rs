@@ -12,7 +12,11 @@ use crate::ConfigError;
 ///
 /// A request that is refused has not been read, and its body may be large, or still on its way. HTTP/1.x has no other way to
 /// stop it than to close the connection, which a client should be told of: a pool would use it again, and its next
-/// request would fail. On HTTP/2 and above nothing needs to be done: the server ends that one stream.
+/// request would fail.
+///
+/// On HTTP/2 and above the server resets that one stream, and the connection goes on. Some clients drop an answer if the
+/// reset comes together with its end (curl 7.88, for one). So unless it is [left alone](Self::Leave), such an answer ends up
+/// to 100 ms after its last byte, or when the body has: up to 64 KiB of it are read meanwhile, and thrown away.
 ///
 /// | choice | for |
 /// | --- | --- |
@@ -58,7 +62,12 @@ pub(crate) enum Unread {
     Nothing,
     Close,
     Drain(Most),
+    /// The answer ends when the body has, within these bounds.
+    Linger(Most),
 }
+
+/// How long, on HTTP/2, the end of an answer waits for that of the request.
+const LINGER: Most = Most { bytes: 65_536, time: Duration::from_millis(100) };
 
 /// How much of a body is read, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,17 +90,17 @@ impl UnreadBody {
 
     /// What is to be done about the body of `request`, which nobody will read.
     pub(crate) fn of<B: Body>(self, request: &Request<B>) -> Unread {
-        if request.version() > Version::HTTP_11 || request.body().is_end_stream() {
+        if request.body().is_end_stream() || self == Self::Leave {
             return Unread::Nothing;
         }
         match self {
-            Self::Leave => Unread::Nothing,
+            _ if request.version() > Version::HTTP_11 => Unread::Linger(LINGER),
             Self::Drain { max_bytes, longest }
                 if !request.headers().contains_key(header::EXPECT) =>
             {
                 Unread::Drain(Most { bytes: max_bytes, time: longest })
             }
-            Self::Close | Self::Drain { .. } => Unread::Close,
+            _ => Unread::Close,
         }
     }
 }

@@ -245,10 +245,26 @@ impl Refused {
         response::close(response.headers_mut());
     }
 
+    /// The same answer with another body.
+    pub(crate) fn map_body(self, core: &Core, change: impl FnOnce(Body) -> Body) -> Self {
+        let (response, permit) = self.into_parts(core);
+        let response = response.map(change);
+        match permit {
+            None => Self::Built(Box::new(response)),
+            Some(permit) => Self::Degraded(Box::new((response, permit))),
+        }
+    }
+
     /// The response, and what waits for the end of its body.
     pub(crate) fn into_response(self, core: &Core) -> (Response<Body>, Option<End>) {
         #[cfg(feature = "test-util")]
         ANSWERS.set(ANSWERS.get().wrapping_add(1));
+        let (response, permit) = self.into_parts(core);
+        (response, permit.map(End::of))
+    }
+
+    /// The response, and the permit of a degraded one.
+    fn into_parts(self, core: &Core) -> (Response<Body>, Option<Permit>) {
         match self {
             Self::Plain { number, retry_after_secs, told, closes } => {
                 let by = core.plan.refuser(number);
@@ -269,7 +285,7 @@ impl Refused {
             Self::Built(response) => (*response, None),
             Self::Degraded(answer) => {
                 let (response, permit) = *answer;
-                (response, Some(End::of(permit)))
+                (response, Some(permit))
             }
         }
     }

@@ -72,6 +72,31 @@ async fn ht_11_an_upload_hears_of_its_refusal() {
     }
 }
 
+/// curl as Debian 12 has it drops an answer whose end comes together with the reset of its stream.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs curl; scripts/full installs it and runs this"]
+async fn ht_11_a_client_of_another_make_hears_of_it_too() {
+    let layer = RateLimitLayer::builder().rule(Rule::new("r", window(1, 86_400))).build().unwrap();
+    let address = serve(Router::new().route("/", any(|| async {})).layer(layer)).await;
+    send(address, Version::HTTP_11, Upload::of(0)).await;
+    let file = std::env::temp_dir().join(format!("sluice-upload-{}", std::process::id()));
+    std::fs::write(&file, vec![0; 5_000_000]).unwrap();
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        for _ in 0..scaled(100) {
+            let curl = tokio::process::Command::new("curl")
+                .args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}", version])
+                .arg("--data-binary")
+                .arg(format!("@{}", file.display()))
+                .arg(format!("http://{address}/"))
+                .output()
+                .await
+                .expect("curl is installed");
+            assert_eq!(curl.stdout, b"429", "{version}: {:?}", curl.status);
+        }
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
 #[tokio::test]
 async fn ht_12_grpc_clients_are_answered_in_grpc() {
     let with = |rule: Rule| {
