@@ -133,7 +133,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::TokioClock;
+    use crate::{TokioClock, clock::Clock};
 
     const MOST: Most = Most { bytes: 10, time: Duration::from_millis(100) };
 
@@ -165,14 +165,16 @@ mod tests {
     async fn lingered(left: u64, ends: bool) -> (u128, u128, u64) {
         let taken = Arc::new(AtomicU64::new(0));
         let unread = Bytewise { left, ends, taken: taken.clone() };
-        let start = tokio::time::Instant::now();
+        let clock = TokioClock;
+        let start = clock.now();
+        let since = |start| Duration::from(clock.now().since(start)).as_millis();
         let mut answer = lingering(Body::from("no"), unread, MOST, Time::of(TokioClock));
         assert_eq!(http_body::Body::size_hint(&answer).exact(), Some(2));
         let data = answer.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(data, "no");
-        let there = start.elapsed().as_millis();
+        let there = since(start);
         assert!(answer.frame().await.is_none());
-        (there, start.elapsed().as_millis(), taken.load(Ordering::Relaxed))
+        (there, since(start), taken.load(Ordering::Relaxed))
     }
 
     #[tokio::test(start_paused = true)]

@@ -167,7 +167,8 @@ async fn after_ten_thousand_requests_of_every_kind_nothing_is_left() {
 
     let total: u64 = (0..600).map(|what| seen.get(what)).sum();
     assert_eq!(total, CLIENTS * REQUESTS);
-    for what in [0, 1, 200, 203, 204, 429, 500, 503, 504] {
+    // A 503 takes a queue that is full or 20 ms long, which a quick machine may never see.
+    for what in [0, 1, 200, 203, 204, 429, 500, 504] {
         assert!(seen.get(what) > 0, "nothing of {what} was among them");
     }
     let counts = |limit: &InFlight| (limit.in_flight(), limit.waiting(), limit.tracked_keys());
