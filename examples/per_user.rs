@@ -14,15 +14,16 @@ use tower_sluice::{
 fn app(clock: impl Clock) -> Result<Router, ConfigError> {
     // Ten requests a second for each user. Up to twenty at once after a pause; without `burst`, ten.
     let per_user = Rule::new("per-user", TokenBucket::per_second(10).burst(20))
-        .key(key::header("x-user-id"))
+        .key(key::header("x-user-id")) // which a gateway sets; behind your own authentication see below
         .missing(Missing::Refuse(StatusCode::UNAUTHORIZED)); // requests without that header
     let limit = RateLimitLayer::builder()
         .rule(per_user)
         // The body of a refusal. Its status, 429 or 401 here, and Retry-After are added.
         .rejection(RejectionPolicy::respond_with(|rejection, _head| {
             let error = match rejection.reason() {
+                Reason::Quota | Reason::Never => "too many requests",
                 Reason::MissingKey => "say who you are",
-                _ => "too many requests",
+                _ => "busy", // in-flight limits, whose status is 503; stores of counts that are away
             };
             // None where waiting does not help.
             let again_in = rejection.retry_after_secs();
@@ -35,7 +36,7 @@ fn app(clock: impl Clock) -> Result<Router, ConfigError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // What is wrong with a set-up is told as a warning, by a code: SL-PEER, SL-PROXY, ..
+    // Mistakes of the set-up are logged as warnings: SL-PEER, SL-PROXY, ..
     tracing_subscriber::fmt::init();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     axum::serve(listener, app(FastClock::new())?).await?;
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_told_to_say_who_he_is() {
+    async fn a_missing_user_is_a_401() {
         let app = super::app(ManualClock::new()).unwrap();
         let refused = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
         assert_eq!(refused.status(), 401);
