@@ -1,18 +1,31 @@
 //! Requests that are refused while their bodies are still on their way.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use axum::{Router, body::Body, routing::post};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    routing::{any, post},
+};
 use http::{HeaderMap, Request, StatusCode, Version};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
+use tower::ServiceExt;
+use tower_http::timeout::RequestBodyTimeoutLayer;
 use tower_sluice::{
-    FixedWindow, InFlight, LeakyBucket, RateLimitLayer, RateLimitLayerBuilder, RejectionPolicy,
-    Rule, UnreadBody,
+    FixedWindow, InFlight, LeakyBucket, ManualClock, RateLimitLayer, RateLimitLayerBuilder,
+    RejectionPolicy, Rule, UnreadBody, clock::Clock,
 };
 
 use crate::upload::{MEGABYTE, Upload, send};
@@ -20,6 +33,14 @@ use crate::upload::{MEGABYTE, Upload, send};
 /// A limit that is spent by its first request.
 fn spent() -> RateLimitLayerBuilder {
     RateLimitLayer::builder().rule(Rule::new("uploads", FixedWindow::per_hour(1)).spread(false))
+}
+
+/// Serves on a port of its own.
+async fn listen(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
 }
 
 /// Serves an upload inside of the layer, and spends its one permit.
@@ -30,9 +51,7 @@ async fn serve(layer: RateLimitLayerBuilder) -> SocketAddr {
             post(|body: Body| async move { body.collect().await.map(drop).is_ok().to_string() }),
         )
         .layer(layer.build().unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, app).await });
+    let address = listen(app).await;
     let first = send(address, Version::HTTP_11, Upload::of(1)).await;
     assert_eq!(first.0, StatusCode::OK);
     address
@@ -250,5 +269,22 @@ async fn who_waited_in_vain_is_closed_or_drained() {
         let answer = client.answer().await;
         assert!(answer.starts_with("http/1.1 503"), "{answer}");
         assert_eq!(answer.contains("connection: close"), closes, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_a_responder_says_of_the_connection_it_closes() {
+    for (said, expected) in [
+        ("keep-alive", "connection: keep-alive, close"),
+        ("x-hop", "connection: x-hop, close"),
+        ("Close", "connection: close"),
+    ] {
+        let policy = RejectionPolicy::respond_with(move |_, _| [("connection", said)]);
+        let address = serve(spent().rejection(policy)).await;
+        let mut client = Raw::open(address).await;
+        client.write(&small()).await;
+        let answer = client.answer().await;
+        assert!(answer.contains(&format!("{expected}\r\n")), "{answer}");
+        assert!(client.is_closed().await);
     }
 }
