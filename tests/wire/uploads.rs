@@ -288,3 +288,26 @@ async fn whatever_a_responder_says_of_the_connection_it_closes() {
         assert!(client.is_closed().await);
     }
 }
+
+#[tokio::test]
+async fn a_layer_outside_that_wraps_bodies_makes_none_of_nothing() {
+    // Its body does not say that it has ended.
+    let outside = RequestBodyTimeoutLayer::new(Duration::from_secs(5));
+    let app = Router::new().route("/", any(|| async {})).layer(spent().build().unwrap());
+    let address = listen(app.layer(outside)).await;
+    let mut client = Raw::open(address).await;
+    client.write(b"GET / HTTP/1.1\r\nhost: example\r\n\r\n").await;
+    assert!(client.answer().await.starts_with("http/1.1 200"));
+    for bodiless in ["GET / HTTP/1.1\r\n", "POST / HTTP/1.1\r\ncontent-length: 0\r\n"] {
+        client.write(format!("{bodiless}host: example\r\n\r\n").as_bytes()).await;
+        let answer = client.answer().await;
+        assert!(answer.starts_with("http/1.1 429"), "{answer}");
+        assert!(!answer.contains("connection"), "{answer}");
+    }
+    for body in ["content-length: 5\r\n\r\nfive!", "transfer-encoding: chunked\r\n\r\n5\r\n"] {
+        let mut client = Raw::open(address).await;
+        client.write(format!("GET / HTTP/1.1\r\nhost: example\r\n{body}").as_bytes()).await;
+        let answer = client.answer().await;
+        assert!(answer.contains("connection: close"), "{answer}");
+    }
+}
