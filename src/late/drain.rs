@@ -24,7 +24,8 @@ pub(super) fn drain<B: AnyBody>(body: B, most: Most, time: Time) -> BoxFuture<'s
             return false;
         }
         poll_fn(|cx| {
-            loop {
+            // Asked at each frame: a body that always has one would never let the timer be asked.
+            while timer.now() < until {
                 match body.as_mut().poll_frame(cx) {
                     Poll::Ready(None) => return Poll::Ready(true),
                     Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
@@ -35,11 +36,11 @@ pub(super) fn drain<B: AnyBody>(body: B, most: Most, time: Time) -> BoxFuture<'s
                             None => return Poll::Ready(false),
                         }
                     }
-                    Poll::Pending => break,
+                    // It is over too if the timer is not the clock's.
+                    Poll::Pending => return timer.poll_until(until, cx).map(|_| false),
                 }
             }
-            // It is over too if the timer is not the clock's.
-            timer.poll_until(until, cx).map(|_| false)
+            Poll::Ready(false)
         })
         .await
     })

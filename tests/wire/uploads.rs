@@ -311,3 +311,48 @@ async fn a_layer_outside_that_wraps_bodies_makes_none_of_nothing() {
         assert!(answer.contains("connection: close"), "{answer}");
     }
 }
+
+/// A body that always has a frame: its clock moves by a millisecond with each.
+struct Ceaseless {
+    clock: ManualClock,
+    frame: &'static [u8],
+    left: usize,
+}
+
+impl http_body::Body for Ceaseless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.clock.advance(Duration::from_millis(1));
+        let Some(left) = self.left.checked_sub(1) else { return Poll::Ready(None) };
+        self.left = left;
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(self.frame)))))
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_never_pauses_is_drained_no_longer_either() {
+    for frame in [&b""[..], b"five!"] {
+        let clock = ManualClock::new();
+        let longest = Duration::from_millis(100);
+        let layer = spent().unread_body(UnreadBody::Drain { max_bytes: u64::MAX, longest });
+        let layer = layer.clock(clock.clone()).build().unwrap();
+        let app = Router::new().route("/", any(|| async {})).layer(layer);
+        let ask = |left| {
+            let body = Body::new(Ceaseless { clock: clock.clone(), frame, left });
+            app.clone().oneshot(Request::post("/").body(body).unwrap())
+        };
+        assert_eq!(ask(0).await.unwrap().status(), StatusCode::OK);
+        for (left, closes_it) in [(90, false), (10_000, true)] {
+            let before = clock.now();
+            let refused = ask(left).await.unwrap();
+            assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(closes(refused.headers()), closes_it);
+            assert!(Duration::from(clock.now().since(before)) <= longest);
+        }
+    }
+}
