@@ -213,19 +213,19 @@ async fn what_never_fits_has_no_time() {
 
 #[tokio::test]
 async fn degraded_answers_tell_how_the_caller_stands() {
-    let clock = ManualClock::new();
-    let layer = builder(&clock)
-        .rule(per_user("user", FixedWindow::per_minute(1)))
+    let layer = builder(&ManualClock::new())
+        .rule(per_user("user", TokenBucket::per_second(10).burst(50)).cost(20))
         .rejection(RejectionPolicy::degrade(|| async { "cached" }))
         .build()
         .unwrap();
     let app = app(layer);
     ask(&app, get("alice")).await;
-    clock.advance(Duration::from_millis(500));
+    ask(&app, get("alice")).await;
     let degraded = ask(&app, get("alice")).await;
     assert_eq!(degraded.status, 200);
-    let policy = vec![member("user", &[("q", "1"), ("w", "60")])];
-    assert_eq!(told(&degraded), (policy, vec![member("user", &[("r", "0"), ("t", "60")])]));
+    let policy = vec![member("user", &[("q", "50"), ("w", "5")])];
+    // A second until the same would fit, though it would be four until all is back.
+    assert_eq!(told(&degraded), (policy, vec![member("user", &[("r", "10"), ("t", "1")])]));
     assert_eq!(degraded.field("retry-after"), None, "the handler's answer is no refusal");
 }
 
@@ -478,4 +478,15 @@ async fn a_head_request_is_told_what_a_get_is() {
         (refused.status, refused.number("retry-after")),
         (StatusCode::TOO_MANY_REQUESTS, Some(60))
     );
+}
+
+#[tokio::test]
+async fn no_more_is_left_than_the_quota_has() {
+    // A backend that knows of another quota, as any does for a moment when it changes.
+    let backend = ScriptedBackend::decisions([Decision::allowed(70, 69, Duration::from_secs(1))]);
+    let rule = per_user("fleet", TokenBucket::per_second(7)).backend(backend);
+    let app = app(builder(&ManualClock::new()).rule(rule).build().unwrap());
+    let answer = ask(&app, get("alice")).await;
+    let policy = vec![member("fleet", &[("q", "7"), ("w", "1")])];
+    assert_eq!(told(&answer), (policy, vec![member("fleet", &[("r", "7"), ("t", "1")])]));
 }

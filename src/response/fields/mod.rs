@@ -230,11 +230,13 @@ impl Policies {
         let Some(standing) = standing else { return };
         let Some(policy) = self.all.get(usize::from(standing.policy.get()) - 1) else { return };
         let reset_secs = standing.reset_secs.map(|seconds| seconds.get().into());
-        let numbers = || (policy.limit, standing.remaining, reset_secs.unwrap_or(0));
+        // Where the quota changes at this moment, or a backend has another in mind, it is no more than is told.
+        let remaining = standing.remaining.min(policy.limit);
+        let numbers = || (policy.limit, remaining, reset_secs.unwrap_or(0));
         for form in &self.forms {
             match form {
                 Headers::Draft11 => {
-                    if let Some(value) = text::standing(policy, standing.remaining, reset_secs) {
+                    if let Some(value) = text::standing(policy, remaining, reset_secs) {
                         field(RATELIMIT, value, true);
                     }
                 }
