@@ -16,7 +16,7 @@ pub use self::{
     unread::UnreadBody,
 };
 pub(crate) use self::{
-    fields::{Policies, Policy, Standing, Unit},
+    fields::{Policies, Policy, Standing, Unit, Wait},
     unread::{Most, Unread},
 };
 

@@ -490,3 +490,21 @@ async fn no_more_is_left_than_the_quota_has() {
     let policy = vec![member("fleet", &[("q", "7"), ("w", "1")])];
     assert_eq!(told(&answer), (policy, vec![member("fleet", &[("r", "7"), ("t", "1")])]));
 }
+
+#[tokio::test]
+async fn an_epoch_stays_while_the_handler_works() {
+    let clock = ManualClock::with_utc(Duration::from_millis(1_764_000_000_400));
+    let layer = RateLimitLayer::builder()
+        .rule(per_user("min", FixedWindow::per_minute(2)))
+        .headers(Headers::XRateLimit(Reset::Epoch))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let slow = any(move || async move { clock.advance(Duration::from_millis(17_450)) });
+    let app = Router::new().route("/", slow).layer(layer);
+    // The window ends 60 s after it began, at ..060.4: for the admitted, and for who is refused.
+    for _ in 0..3 {
+        let answer = ask(&app, get("alice")).await;
+        assert_eq!(answer.number("x-ratelimit-reset"), Some(1_764_000_061), "{answer:?}");
+    }
+}
