@@ -62,7 +62,8 @@ impl Told {
 
     /// Tells it with an answer of the layer.
     pub(crate) fn tell_refused<R>(self, response: &mut Response<R>) {
-        self.policies.add_to_ours(self.standing, response.headers_mut());
+        let status = response.status();
+        self.policies.add_to_ours(self.standing, status, response.headers_mut());
     }
 }
 

@@ -508,3 +508,20 @@ async fn an_epoch_stays_while_the_handler_works() {
         assert_eq!(answer.number("x-ratelimit-reset"), Some(1_764_000_061), "{answer:?}");
     }
 }
+
+#[tokio::test]
+async fn redirects_of_a_policy_tell_nothing_either() {
+    let to = || Redirect::to("/waiting-room");
+    for policy in [
+        RejectionPolicy::respond_with(move |_, _| to()),
+        RejectionPolicy::degrade(move || async move { to() }),
+    ] {
+        let rule = per_user("min", FixedWindow::per_minute(1));
+        let layer = builder(&ManualClock::new()).rule(rule).rejection(policy).build().unwrap();
+        let app = app(layer);
+        assert_eq!(told(&ask(&app, get("alice")).await).1.len(), 1);
+        let redirect = ask(&app, get("alice")).await;
+        assert_eq!(redirect.status, StatusCode::SEE_OTHER);
+        assert_eq!(told(&redirect), (vec![], vec![]));
+    }
+}

@@ -234,7 +234,15 @@ impl Policies {
     }
 
     /// Adds the fields to an answer of ours where they are absent.
-    pub(crate) fn add_to_ours(&self, standing: Option<Standing>, headers: &mut HeaderMap) {
+    pub(crate) fn add_to_ours(
+        &self,
+        standing: Option<Standing>,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+    ) {
+        if is_redirect(status, headers) {
+            return;
+        }
         self.add(standing, |name, value, _| {
             if !headers.contains_key(&name) {
                 headers.insert(name, value);
