@@ -525,3 +525,33 @@ async fn redirects_of_a_policy_tell_nothing_either() {
         assert_eq!(told(&redirect), (vec![], vec![]));
     }
 }
+
+#[tokio::test]
+async fn the_time_is_that_of_retry_after_whoever_set_it() {
+    let clock = ManualClock::with_utc(Duration::from_secs(1_764_000_000));
+    let with = |value: &'static str| {
+        let policy = RejectionPolicy::respond_with(move |_, _| [("retry-after", value)]);
+        let layer = builder(&clock)
+            .headers(Headers::XRateLimit(Reset::Epoch))
+            .rule(per_user("min", FixedWindow::per_minute(1)))
+            .rejection(policy)
+            .build();
+        app(layer.unwrap())
+    };
+    // A date, or what is no time, is not read.
+    for (value, seconds) in [
+        ("90", 90),
+        ("60", 60),
+        ("7", 7),
+        ("0", 60),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 60),
+        ("-1", 60),
+    ] {
+        let app = with(value);
+        ask(&app, get("alice")).await;
+        let refused = ask(&app, get("alice")).await;
+        let standing = member("min", &[("r", "0"), ("t", &seconds.to_string())]);
+        assert_eq!(told(&refused).1, [standing], "{value}");
+        assert_eq!(refused.number("x-ratelimit-reset"), Some(1_764_000_000 + seconds));
+    }
+}

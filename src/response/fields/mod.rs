@@ -233,15 +233,22 @@ impl Policies {
         });
     }
 
-    /// Adds the fields to an answer of ours where they are absent.
+    /// Adds the fields to an answer of ours where they are absent. Where it says itself when to come back, so do they.
     pub(crate) fn add_to_ours(
         &self,
-        standing: Option<Standing>,
+        mut standing: Option<Standing>,
         status: StatusCode,
         headers: &mut HeaderMap,
     ) {
         if is_redirect(status, headers) {
             return;
+        }
+        if let Some(Standing { wait: Some(wait), .. }) = &mut standing
+            && let Some(secs) = retry_after::read(headers)
+            && secs != u64::from(wait.secs.get())
+        {
+            let now = self.time.now();
+            *wait = Wait::new(&self.time, now, Duration::from_secs(secs), secs).unwrap_or(*wait);
         }
         self.add(standing, |name, value, _| {
             if !headers.contains_key(&name) {
