@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     model::{Expected, History, Model},
-    trial::{Trial, Tried, demand, said},
+    trial::{Trial, Tried, demand, failed, said},
 };
-use crate::{Algorithm, ConfigError, Decision, Quota, backend::LimiterSpec};
+use crate::{Algorithm, ConfigError, Decision, Quota, backend::LimiterSpec, clock::Nanos};
 
 pub(super) async fn keys_apart(trial: &Trial<'_>) -> Tried {
     let limited = trial.limited()?;
@@ -62,7 +62,23 @@ pub(super) async fn quotas_apart(trial: &Trial<'_>) -> Tried {
         let more = own.charge(key, 1).quota_index(quota);
         let got = own.check(now, &[more]).await?.as_slice()[0].decision();
         demand!(!got.is_allowed(), "one more than quota {quota}: expected denied, got allowed");
+        // Peek and reset are told of the quota as well.
+        let got = own.backend.peek(Nanos::new(now), &more).resolve().await.map_err(failed)?;
+        demand!(
+            !got.is_allowed() && got.limit() == expected,
+            "peeking at one more than quota {quota}: expected denied by a limit of {expected}, got {} by {}",
+            said(&got),
+            got.limit()
+        );
     }
+    let all = own.charge(b"second", limits[1]).quota_index(1);
+    let known = own.backend.reset(Nanos::new(now), &all).resolve().await.map_err(failed)?;
+    let got = own.check(now, &[all]).await?.as_slice()[0].decision();
+    demand!(
+        known && got.is_allowed(),
+        "the reset of a spent key of quota 1, and its whole limit: expected known and allowed, got {known} and {}",
+        said(&got)
+    );
     Ok(())
 }
 
