@@ -223,6 +223,11 @@ impl Core {
 }
 
 impl Refused {
+    /// Whether a degrade handler made it.
+    pub(crate) fn is_degraded(&self) -> bool {
+        matches!(self, Self::Degraded(_))
+    }
+
     /// Lets the connection end with this answer.
     pub(crate) fn close(&mut self) {
         let response = match self {

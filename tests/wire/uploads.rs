@@ -24,8 +24,8 @@ use tokio::{
 use tower::ServiceExt;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use tower_sluice::{
-    FixedWindow, InFlight, LeakyBucket, ManualClock, RateLimitLayer, RateLimitLayerBuilder,
-    RejectionPolicy, Rule, UnreadBody, clock::Clock,
+    Decline, FixedWindow, InFlight, LeakyBucket, ManualClock, RateLimitLayer,
+    RateLimitLayerBuilder, RejectionPolicy, Rule, UnreadBody, clock::Clock,
 };
 
 use crate::upload::{MEGABYTE, Upload, send};
@@ -250,6 +250,27 @@ async fn answers_that_come_later_close_too() {
         let answer = client.answer().await;
         assert!(answer.starts_with(status), "{answer}");
         assert_eq!(answer.contains("connection: close"), closes, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_declines_with_the_body_closes_unless_it_read_it() {
+    let unread = |_: Body| async { Err::<(), _>(Decline) };
+    let read = |body: String| async move {
+        drop(body);
+        Err::<(), _>(Decline)
+    };
+    for (policy, closes) in
+        [(RejectionPolicy::degrade(unread), true), (RejectionPolicy::degrade(read), false)]
+    {
+        let address = serve(spent().rejection(policy.taking_body())).await;
+        let mut client = Raw::open(address).await;
+        client.write(&small()).await;
+        let answer = client.answer().await;
+        assert!(answer.starts_with("http/1.1 429"), "{answer}");
+        assert_eq!(answer.contains("connection: close"), closes, "{answer}");
+        client.write(b"POST / HTTP/1.1\r\nhost: example\r\n\r\n").await;
+        assert_eq!(client.is_closed().await, closes);
     }
 }
 
