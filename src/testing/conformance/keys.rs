@@ -63,7 +63,12 @@ pub(super) async fn quotas_apart(trial: &Trial<'_>) -> Tried {
         let got = own.check(now, &[more]).await?.as_slice()[0].decision();
         demand!(!got.is_allowed(), "one more than quota {quota}: expected denied, got allowed");
         // Peek and reset are told of the quota as well.
-        let got = own.backend.peek(Nanos::new(now), &more).resolve().await.map_err(failed)?;
+        let got = own
+            .backend
+            .peek(Nanos::new(now), &more)
+            .resolve()
+            .await
+            .map_err(|error| failed(&error))?;
         demand!(
             !got.is_allowed() && got.limit() == expected,
             "peeking at one more than quota {quota}: expected denied by a limit of {expected}, got {} by {}",
@@ -72,7 +77,8 @@ pub(super) async fn quotas_apart(trial: &Trial<'_>) -> Tried {
         );
     }
     let all = own.charge(b"second", limits[1]).quota_index(1);
-    let known = own.backend.reset(Nanos::new(now), &all).resolve().await.map_err(failed)?;
+    let known =
+        own.backend.reset(Nanos::new(now), &all).resolve().await.map_err(|error| failed(&error))?;
     let got = own.check(now, &[all]).await?.as_slice()[0].decision();
     demand!(
         known && got.is_allowed(),

@@ -50,8 +50,8 @@ impl From<ConfigError> for Stop {
     }
 }
 
-pub(super) fn failed(error: BackendError) -> Stop {
-    let cause = std::error::Error::source(&error).map(|cause| format!(" ({cause})"));
+pub(super) fn failed(error: &BackendError) -> Stop {
+    let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})"));
     Stop::Broken(format!("expected an answer, got an error: {error}{}", cause.unwrap_or_default()))
 }
 
@@ -147,12 +147,12 @@ impl Limited {
 
     pub(super) async fn peek(&self, now: u64, key: &[u8], cost: u64) -> Tried<Decision> {
         let answer = self.backend.peek(Nanos::new(now), &self.charge(key, cost));
-        answer.resolve().await.map_err(failed)
+        answer.resolve().await.map_err(|error| failed(&error))
     }
 
     pub(super) async fn reset(&self, now: u64, key: &[u8]) -> Tried<bool> {
         let answer = self.backend.reset(Nanos::new(now), &self.charge(key, 1));
-        answer.resolve().await.map_err(failed)
+        answer.resolve().await.map_err(|error| failed(&error))
     }
 
     pub(super) fn undo(&self, now: u64, receipt: Receipt) {
@@ -254,7 +254,7 @@ impl<'a> Beside<'a> {
 
 /// What holds for every answer of a check.
 fn looked_at(charges: &[Charge<'_>], answer: Result<Verdicts, BackendError>) -> Tried<Verdicts> {
-    let verdicts = answer.map_err(failed)?;
+    let verdicts = answer.map_err(|error| failed(&error))?;
     let (asked, got) = (charges.len(), verdicts.as_slice().len());
     demand!(asked == got, "expected a verdict for each charge, {asked} in all, got {got}");
     for (charge, verdict) in charges.iter().zip(verdicts.as_slice()) {
