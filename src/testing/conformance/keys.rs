@@ -85,6 +85,24 @@ pub(super) async fn quotas_apart(trial: &Trial<'_>) -> Tried {
         "the reset of a spent key of quota 1, and its whole limit: expected known and allowed, got {known} and {}",
         said(&got)
     );
+    undo_names_the_quota(trial, now).await
+}
+
+/// What is given back is given back to the quota it was charged to: here two that are alike, and a key of both.
+async fn undo_names_the_quota(trial: &Trial<'_>, now: u64) -> Tried {
+    let quota = trial.algorithm.quota();
+    let spec = LimiterSpec { quotas: vec![quota, quota], factors: vec![1], ..trial.spec("tried") };
+    let limited = trial.with(&spec)?;
+    let all = limited.charge(b"key", limited.limit());
+    let first = limited.check(now, &[all]).await?.all_allowed();
+    let second = limited.check(now, &[all.quota_index(1)]).await?;
+    limited.undo(now, second.as_slice()[0].receipt());
+    let got = limited.check(now, &[limited.charge(b"key", 1)]).await?.as_slice()[0].decision();
+    demand!(
+        first && !got.is_allowed(),
+        "a key that was spent under quota 0, after the undo of a charge under quota 1: expected denied, got {}",
+        said(&got)
+    );
     Ok(())
 }
 
