@@ -96,7 +96,10 @@ async fn undo_names_the_quota(trial: &Trial<'_>, now: u64) -> Tried {
     let all = limited.charge(b"key", limited.limit());
     let first = limited.check(now, &[all]).await?.all_allowed();
     let second = limited.check(now, &[all.quota_index(1)]).await?;
-    limited.undo(now, second.as_slice()[0].receipt());
+    // Where a key's count is the same under any quota it is denied, and there is nothing to undo.
+    if second.all_allowed() {
+        limited.undo(now, second.as_slice()[0].receipt());
+    }
     let got = limited.check(now, &[limited.charge(b"key", 1)]).await?.as_slice()[0].decision();
     demand!(
         first && !got.is_allowed(),
