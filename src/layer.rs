@@ -283,7 +283,7 @@ impl RateLimitLayerBuilder {
     /// [`InFlight::advertise`]. [`Headers`] says what the fields have in them, and [`exposed_headers`](crate::exposed_headers)
     /// lets scripts in browsers read them.
     ///
-    /// Fields are added to admitted answers but redirects, to refusals, and to degraded answers. Where layers are
+    /// Fields are added to admitted answers, to refusals, and to degraded answers, but to no redirect. Where layers are
     /// stacked the lists have the members of all, inner first; of fields with one value the inner one stands, and
     /// so does what a [responder](RejectionPolicy::respond_with) sets. A shared cache that stores an answer would
     /// show one caller's numbers to others: let it not store the answers that callers have limits of their own for, or

@@ -35,7 +35,8 @@ async fn read<B: AnyBody>(mut body: Pin<&mut B>, most: Most, timer: &mut Timer) 
     let until = timer.now() + most.time;
     let mut left = most.bytes;
     poll_fn(|cx| {
-        loop {
+        // Asked at each frame: a body that always has one would never let the timer be asked.
+        while timer.now() < until {
             match body.as_mut().poll_frame(cx) {
                 Poll::Ready(None) => return Poll::Ready(Read::Whole),
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Read::Failed),
@@ -46,11 +47,11 @@ async fn read<B: AnyBody>(mut body: Pin<&mut B>, most: Most, timer: &mut Timer) 
                         None => return Poll::Ready(Read::TooLong),
                     }
                 }
-                Poll::Pending => break,
+                // It is over too if the timer is not the clock's.
+                Poll::Pending => return timer.poll_until(until, cx).map(|_| Read::TooSlow),
             }
         }
-        // It is over too if the timer is not the clock's.
-        timer.poll_until(until, cx).map(|_| Read::TooSlow)
+        Poll::Ready(Read::TooSlow)
     })
     .await
 }

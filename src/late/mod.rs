@@ -1,6 +1,7 @@
 //! [`Late`]: a request of which it is not known yet what becomes.
 
 mod drain;
+mod given;
 
 use std::{
     sync::Arc,
@@ -13,8 +14,9 @@ use axum_core::body::Body;
 use http::Request;
 use tower_service::Service;
 
+use self::given::{Given, IsRead};
 use crate::{
-    Head,
+    Head, UnreadBody,
     body::AnyBody,
     clock::BoxFuture,
     core::Core,
@@ -46,8 +48,8 @@ enum Stage {
 /// The request meanwhile.
 enum Parked<B> {
     Whole(Request<B>),
-    /// A degrade handler has the body.
-    Head(Request<()>),
+    /// A degrade handler has the body. If it matters whether it reads that, whether it has.
+    Head(Request<()>, Option<IsRead>),
     Gone,
 }
 
@@ -62,31 +64,38 @@ impl<B: AnyBody> Parked<B> {
     fn head(&self) -> Option<Head<'_>> {
         match self {
             Self::Whole(request) => Some(Head::of(request)),
-            Self::Head(request) => Some(Head::of(request)),
+            Self::Head(request, _) => Some(Head::of(request)),
             Self::Gone => None,
         }
     }
 
     /// A copy of the head for a degrade handler, with the body if it gets that.
-    fn degraded(&mut self, takes_body: bool) -> Request<Body> {
-        let (parts, body) = match std::mem::replace(self, Self::Gone) {
+    fn degraded(&mut self, takes_body: bool, unread: UnreadBody) -> Request<Body> {
+        match std::mem::replace(self, Self::Gone) {
+            Self::Whole(request) if takes_body => {
+                let matters = unread.of(&request) != Unread::Nothing;
+                let (parts, body) = request.into_parts();
+                let (body, is_read) = if matters {
+                    let (body, is_read) = Given::new(body);
+                    (Body::new(body), Some(is_read))
+                } else {
+                    (Body::new(body), None)
+                };
+                *self = Self::Head(Request::from_parts(parts.clone(), ()), is_read);
+                Request::from_parts(parts, body)
+            }
             Self::Whole(request) => {
                 let (parts, body) = request.into_parts();
-                (parts, Some(body))
-            }
-            Self::Head(request) => (request.into_parts().0, None),
-            Self::Gone => return Request::new(Body::empty()),
-        };
-        let copy = parts.clone();
-        match body {
-            Some(body) if !takes_body => {
+                let copy = Request::from_parts(parts.clone(), Body::empty());
                 *self = Self::Whole(Request::from_parts(parts, body));
-                Request::from_parts(copy, Body::empty())
+                copy
             }
-            body => {
-                *self = Self::Head(Request::from_parts(parts, ()));
-                Request::from_parts(copy, body.map_or_else(Body::empty, Body::new))
+            Self::Head(request, is_read) => {
+                let copy = Request::from_parts(request.clone().into_parts().0, Body::empty());
+                *self = Self::Head(request, is_read);
+                copy
             }
+            Self::Gone => Request::new(Body::empty()),
         }
     }
 }
@@ -136,14 +145,19 @@ impl<S, B: AnyBody> Late<S, B> {
                     return None;
                 }
             },
-            // A degrade handler has it, to read it or not as any handler.
-            Parked::Head(_) | Parked::Gone => {}
+            // The handler has it, to read it or not as any handler; unless it declined, and the answer is ours.
+            Parked::Head(_, is_read) => {
+                if !refused.is_degraded() && is_read.is_some_and(|is_read| !is_read.get()) {
+                    refused.close();
+                }
+            }
+            Parked::Gone => {}
         }
         Some(refused)
     }
 
     fn degrade(&mut self, degradation: Degradation) {
-        let request = self.request.degraded(degradation.takes_body());
+        let request = self.request.degraded(degradation.takes_body(), self.core.unread);
         self.stage = Stage::Degrading(degradation.start(request));
     }
 
@@ -158,7 +172,7 @@ impl<S, B: AnyBody> Late<S, B> {
     {
         match self.request {
             Parked::Whole(request) => Some(self.inner.call(request)),
-            Parked::Head(_) | Parked::Gone => None,
+            Parked::Head(..) | Parked::Gone => None,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::{
     Algorithm, Decision, Head, Headers, Quota,
     backend::local::Seat,
     clock::{Nanos, Time},
-    response::{Policies, Policy, Standing, Unit, retry_after},
+    response::{Policies, Policy, Standing, Unit, Wait, retry_after},
     waiting::Limit,
 };
 
@@ -62,7 +62,8 @@ impl Told {
 
     /// Tells it with an answer of the layer.
     pub(crate) fn tell_refused<R>(self, response: &mut Response<R>) {
-        self.policies.add_to_ours(self.standing, response.headers_mut());
+        let status = response.status();
+        self.policies.add_to_ours(self.standing, status, response.headers_mut());
     }
 }
 
@@ -94,18 +95,18 @@ impl Shown {
             Some(match applied.kind {
                 Kind::Rate { decision, .. } => {
                     let (decision, reset) = (decision?, decision?.reset_after());
-                    let reset_secs = (!reset.is_zero()).then(|| retry_after::seconds(reset));
-                    (false, decision.remaining(), reset_secs, index)
+                    let secs = if reset.is_zero() { 0 } else { retry_after::seconds(reset) };
+                    let wait = Wait::new(&self.time, now, reset, secs);
+                    (false, decision.remaining(), wait, index)
                 }
                 Kind::InFlight { free, .. } => (true, free, None, index),
             })
         });
-        let least = standing.min_by_key(|(is_in_flight, remaining, reset_secs, _)| {
-            (*is_in_flight, *remaining, std::cmp::Reverse(*reset_secs))
+        let least = standing.min_by_key(|(is_in_flight, remaining, wait, _)| {
+            (*is_in_flight, *remaining, std::cmp::Reverse(*wait))
         });
-        let standing = least.and_then(|(_, remaining, reset_secs, index)| {
-            standing_at(index, remaining, reset_secs)
-        });
+        let standing =
+            least.and_then(|(_, remaining, wait, index)| standing_at(index, remaining, wait));
         Some(Told { policies: self.policies(plan, &applied)?, standing })
     }
 
@@ -128,7 +129,11 @@ impl Shown {
             (decision.is_some(), wait, std::cmp::Reverse(*index))
         });
         let standing = longest.and_then(|(index, decision)| match decision {
-            Some(decision) => standing_at(index, decision.remaining(), retry_after_secs),
+            Some(decision) => {
+                let (now, own) = (self.time.now(), decision.retry_after().unwrap_or_default());
+                let wait = retry_after_secs.and_then(|secs| Wait::new(&self.time, now, own, secs));
+                standing_at(index, decision.remaining(), wait)
+            }
             None => standing_at(index, 0, None),
         });
         Some(Told { policies: self.policies(plan, &applied)?, standing })
@@ -171,11 +176,10 @@ impl Shown {
     }
 }
 
-fn standing_at(index: usize, remaining: u64, reset_secs: Option<u64>) -> Option<Standing> {
+fn standing_at(index: usize, remaining: u64, wait: Option<Wait>) -> Option<Standing> {
     // A layer has at most 64 rules and as many in-flight limits.
     let policy = NonZeroU8::MIN.checked_add(u8::try_from(index).ok()?)?;
-    let reset_secs = reset_secs.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
-    Some(Standing { policy, remaining, reset_secs: reset_secs.and_then(std::num::NonZero::new) })
+    Some(Standing { policy, remaining, wait })
 }
 
 impl Plan {

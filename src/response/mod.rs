@@ -16,7 +16,7 @@ pub use self::{
     unread::UnreadBody,
 };
 pub(crate) use self::{
-    fields::{Policies, Policy, Standing, Unit},
+    fields::{Policies, Policy, Standing, Unit, Wait},
     unread::{Most, Unread},
 };
 
@@ -64,10 +64,11 @@ impl Refusal {
     }
 }
 
-/// Tells that the connection ends with this answer.
+/// Tells that the connection ends with this answer, whatever else is said of it: in that list `close` is what counts.
 pub(crate) fn close(headers: &mut HeaderMap) {
-    if !headers.contains_key(header::CONNECTION) {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let is_close = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+    if !headers.get_all(header::CONNECTION).iter().any(is_close) {
+        headers.append(header::CONNECTION, HeaderValue::from_static("close"));
     }
 }
 

@@ -2,11 +2,18 @@
 
 use std::time::Duration;
 
+use http::{HeaderMap, header};
+
 /// A wait as whole seconds: rounded up, and never zero, which would invite a retry at once.
 pub(crate) fn seconds(wait: Duration) -> u64 {
     let whole = wait.as_secs();
     let seconds = if wait.subsec_nanos() > 0 { whole.saturating_add(1) } else { whole };
     seconds.max(1)
+}
+
+/// What an answer says already, where that is whole seconds and no date.
+pub(crate) fn read(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()
 }
 
 /// The most that [`spread`] adds to `seconds`: a fifth, at least one.

@@ -24,7 +24,8 @@ use crate::ConfigError;
 /// | [`Drain`](Self::Drain) | many small bodies from clients whose connections are dear to make, as with TLS |
 /// | [`Leave`](Self::Leave) | a server that takes care of it itself |
 ///
-/// Requests without a body, and those whose body has been read, are never concerned.
+/// Requests without a body are never concerned. A body that a layer outside has read and put back is taken for one that
+/// was not read: the layer cannot see the difference.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,7 +91,7 @@ impl UnreadBody {
 
     /// What is to be done about the body of `request`, which nobody will read.
     pub(crate) fn of<B: Body>(self, request: &Request<B>) -> Unread {
-        if request.body().is_end_stream() || self == Self::Leave {
+        if self == Self::Leave || has_none(request) {
             return Unread::Nothing;
         }
         match self {
@@ -103,4 +104,16 @@ impl UnreadBody {
             _ => Unread::Close,
         }
     }
+}
+
+/// Whether there is no body. A layer outside may have put one of its own around it that does not say so, as those that
+/// time or decompress it do; then the head does (RFC 9112, section 6.3). Of methods that usually have a body it does
+/// only by a length of zero: who decompresses takes the length away.
+fn has_none<B: Body>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    request.body().is_end_stream()
+        || match headers.get(header::CONTENT_LENGTH) {
+            Some(length) => length == "0",
+            None => request.method().is_safe() && !headers.contains_key(header::TRANSFER_ENCODING),
+        }
 }

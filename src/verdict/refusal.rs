@@ -232,6 +232,11 @@ pub(crate) fn answers() -> u64 {
 }
 
 impl Refused {
+    /// Whether a degrade handler made it.
+    pub(crate) fn is_degraded(&self) -> bool {
+        matches!(self, Self::Degraded(_))
+    }
+
     /// Lets the connection end with this answer.
     pub(crate) fn close(&mut self) {
         let response = match self {

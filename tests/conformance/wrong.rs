@@ -27,6 +27,7 @@ pub(crate) enum Fault {
     GivesBackTheKey,
     HasOneIdentity,
     KeepsTheOldQuota,
+    KeepsTheOldSecond,
     LooksAtTheFirstQuota,
     LooksOneByOne,
     MixesKeys,
@@ -36,7 +37,9 @@ pub(crate) enum Fault {
     PanicsFarOut,
     PeekCharges,
     PeekSaysYes,
+    PeeksAtTheFirstQuota,
     RemainsBefore,
+    ResetsTheFirstQuota,
     ReversesVerdicts,
     SaysTheLimitAndOne,
     StartsAnewInThePast,
@@ -47,7 +50,7 @@ pub(crate) enum Fault {
 }
 
 /// Which check has to catch which.
-pub(crate) const FAULTS: [(Fault, &str); 36] = [
+pub(crate) const FAULTS: [(Fault, &str); 39] = [
     (Fault::AllowsOneTooMany, "allows the limit, then denies"),
     (Fault::AlwaysHasRoomWithoutKeys, "counts without keys"),
     (Fault::ChargesBeforeTheOthers, "all charges are made, or none"),
@@ -66,6 +69,7 @@ pub(crate) const FAULTS: [(Fault, &str); 36] = [
     (Fault::GivesBackTheKey, "undo after later charges is no gift"),
     (Fault::HasOneIdentity, "backends are told apart"),
     (Fault::KeepsTheOldQuota, "a new quota holds"),
+    (Fault::KeepsTheOldSecond, "a new quota holds"),
     (Fault::LooksAtTheFirstQuota, "quotas are counted apart"),
     (Fault::LooksOneByOne, "charges on one key count together"),
     (Fault::MixesKeys, "keys are counted apart"),
@@ -75,7 +79,9 @@ pub(crate) const FAULTS: [(Fault, &str); 36] = [
     (Fault::PanicsFarOut, "far instants do not overflow"),
     (Fault::PeekCharges, "peek changes nothing"),
     (Fault::PeekSaysYes, "peek says what a check would get"),
+    (Fault::PeeksAtTheFirstQuota, "quotas are counted apart"),
     (Fault::RemainsBefore, "remaining counts the charge"),
+    (Fault::ResetsTheFirstQuota, "quotas are counted apart"),
     (Fault::ReversesVerdicts, "a verdict for each charge, in order"),
     (Fault::SaysTheLimitAndOne, "says the limit of the quota"),
     (Fault::StartsAnewInThePast, "time that goes backwards gives nothing"),
@@ -252,6 +258,7 @@ impl Backend for Wrong {
             let at = old.0 as usize;
             match self.fault {
                 Fault::KeepsTheOldQuota => {}
+                Fault::KeepsTheOldSecond if spec.quotas().len() > 1 => {}
                 Fault::ForgetsWhereReplaced => state.ids[at] = anew(algorithm)?,
                 _ => {
                     let _ = self.local.register(spec)?;
@@ -353,6 +360,7 @@ impl Backend for Wrong {
     fn peek(&self, now: Nanos, charge: &Charge<'_>) -> Answer<Decision> {
         let decision = match self.fault {
             Fault::PeekCharges => self.ask(now, &[*charge])[0].decision(),
+            Fault::PeeksAtTheFirstQuota => self.look(now, &charge.quota_index(0)),
             _ => self.look(now, charge),
         };
         let (limit, remaining) = (decision.limit(), decision.remaining());
@@ -364,7 +372,10 @@ impl Backend for Wrong {
     }
 
     fn reset(&self, now: Nanos, charge: &Charge<'_>) -> Answer<bool> {
-        let known = self.forget(now, charge);
+        let known = match self.fault {
+            Fault::ResetsTheFirstQuota => self.forget(now, &charge.quota_index(0)),
+            _ => self.forget(now, charge),
+        };
         Answer::Ready(Ok(known && self.fault != Fault::NeverKnows))
     }
 

@@ -213,19 +213,19 @@ async fn what_never_fits_has_no_time() {
 
 #[tokio::test]
 async fn degraded_answers_tell_how_the_caller_stands() {
-    let clock = ManualClock::new();
-    let layer = builder(&clock)
-        .rule(per_user("user", FixedWindow::per_minute(1)))
+    let layer = builder(&ManualClock::new())
+        .rule(per_user("user", TokenBucket::per_second(10).burst(50)).cost(20))
         .rejection(RejectionPolicy::degrade(|| async { "cached" }))
         .build()
         .unwrap();
     let app = app(layer);
     ask(&app, get("alice")).await;
-    clock.advance(Duration::from_millis(500));
+    ask(&app, get("alice")).await;
     let degraded = ask(&app, get("alice")).await;
     assert_eq!(degraded.status, 200);
-    let policy = vec![member("user", &[("q", "1"), ("w", "60")])];
-    assert_eq!(told(&degraded), (policy, vec![member("user", &[("r", "0"), ("t", "60")])]));
+    let policy = vec![member("user", &[("q", "50"), ("w", "5")])];
+    // A second until the same would fit, though it would be four until all is back.
+    assert_eq!(told(&degraded), (policy, vec![member("user", &[("r", "10"), ("t", "1")])]));
     assert_eq!(degraded.field("retry-after"), None, "the handler's answer is no refusal");
 }
 
@@ -482,4 +482,80 @@ async fn a_head_request_is_told_what_a_get_is() {
         (refused.status, refused.number("retry-after")),
         (StatusCode::TOO_MANY_REQUESTS, Some(60))
     );
+}
+
+#[tokio::test]
+async fn no_more_is_left_than_the_quota_has() {
+    // A backend that knows of another quota, as any does for a moment when it changes.
+    let backend = ScriptedBackend::decisions([Decision::allowed(70, 69, Duration::from_secs(1))]);
+    let rule = per_user("fleet", TokenBucket::per_second(7)).backend(backend);
+    let app = app(builder(&ManualClock::new()).rule(rule).build().unwrap());
+    let answer = ask(&app, get("alice")).await;
+    let policy = vec![member("fleet", &[("q", "7"), ("w", "1")])];
+    assert_eq!(told(&answer), (policy, vec![member("fleet", &[("r", "7"), ("t", "1")])]));
+}
+
+#[tokio::test]
+async fn an_epoch_stays_while_the_handler_works() {
+    let clock = ManualClock::with_utc(Duration::from_millis(1_764_000_000_400));
+    let layer = RateLimitLayer::builder()
+        .rule(per_user("min", FixedWindow::per_minute(2)))
+        .headers(Headers::XRateLimit(Reset::Epoch))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let slow = any(move || async move { clock.advance(Duration::from_millis(17_450)) });
+    let app = Router::new().route("/", slow).layer(layer);
+    // The window ends 60 s after it began, at ..060.4: for the admitted, and for who is refused.
+    for _ in 0..3 {
+        let answer = ask(&app, get("alice")).await;
+        assert_eq!(answer.number("x-ratelimit-reset"), Some(1_764_000_061), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn redirects_of_a_policy_tell_nothing_either() {
+    let to = || Redirect::to("/waiting-room");
+    for policy in [
+        RejectionPolicy::respond_with(move |_, _| to()),
+        RejectionPolicy::degrade(move || async move { to() }),
+    ] {
+        let rule = per_user("min", FixedWindow::per_minute(1));
+        let layer = builder(&ManualClock::new()).rule(rule).rejection(policy).build().unwrap();
+        let app = app(layer);
+        assert_eq!(told(&ask(&app, get("alice")).await).1.len(), 1);
+        let redirect = ask(&app, get("alice")).await;
+        assert_eq!(redirect.status, StatusCode::SEE_OTHER);
+        assert_eq!(told(&redirect), (vec![], vec![]));
+    }
+}
+
+#[tokio::test]
+async fn the_time_is_that_of_retry_after_whoever_set_it() {
+    let clock = ManualClock::with_utc(Duration::from_secs(1_764_000_000));
+    let with = |value: &'static str| {
+        let policy = RejectionPolicy::respond_with(move |_, _| [("retry-after", value)]);
+        let layer = builder(&clock)
+            .headers(Headers::XRateLimit(Reset::Epoch))
+            .rule(per_user("min", FixedWindow::per_minute(1)))
+            .rejection(policy)
+            .build();
+        app(layer.unwrap())
+    };
+    // A date, or what is no time, is not read.
+    for (value, seconds) in [
+        ("90", 90),
+        ("60", 60),
+        ("7", 7),
+        ("0", 60),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 60),
+        ("-1", 60),
+    ] {
+        let app = with(value);
+        ask(&app, get("alice")).await;
+        let refused = ask(&app, get("alice")).await;
+        let standing = member("min", &[("r", "0"), ("t", &seconds.to_string())]);
+        assert_eq!(told(&refused).1, [standing], "{value}");
+        assert_eq!(refused.number("x-ratelimit-reset"), Some(1_764_000_000 + seconds));
+    }
 }

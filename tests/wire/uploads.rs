@@ -1,18 +1,31 @@
 //! Requests that are refused while their bodies are still on their way.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use axum::{Router, body::Body, routing::post};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    routing::{any, post},
+};
 use http::{HeaderMap, Request, StatusCode, Version};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
+use tower::ServiceExt;
+use tower_http::timeout::RequestBodyTimeoutLayer;
 use tower_sluice::{
-    FixedWindow, InFlight, LeakyBucket, RateLimitLayer, RateLimitLayerBuilder, RejectionPolicy,
-    Rule, UnreadBody,
+    Decline, FixedWindow, InFlight, LeakyBucket, ManualClock, RateLimitLayer,
+    RateLimitLayerBuilder, RejectionPolicy, Rule, UnreadBody, clock::Clock,
 };
 
 use crate::upload::{MEGABYTE, Upload, send};
@@ -20,6 +33,14 @@ use crate::upload::{MEGABYTE, Upload, send};
 /// A limit that is spent by its first request.
 fn spent() -> RateLimitLayerBuilder {
     RateLimitLayer::builder().rule(Rule::new("uploads", FixedWindow::per_hour(1)).spread(false))
+}
+
+/// Serves on a port of its own.
+async fn listen(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
 }
 
 /// Serves an upload inside of the layer, and spends its one permit.
@@ -30,9 +51,7 @@ async fn serve(layer: RateLimitLayerBuilder) -> SocketAddr {
             post(|body: Body| async move { body.collect().await.map(drop).is_ok().to_string() }),
         )
         .layer(layer.build().unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, app).await });
+    let address = listen(app).await;
     let first = send(address, Version::HTTP_11, Upload::of(1)).await;
     assert_eq!(first.0, StatusCode::OK);
     address
@@ -235,6 +254,27 @@ async fn answers_that_come_later_close_too() {
 }
 
 #[tokio::test]
+async fn a_handler_that_declines_with_the_body_closes_unless_it_read_it() {
+    let unread = |_: Body| async { Err::<(), _>(Decline) };
+    let read = |body: String| async move {
+        drop(body);
+        Err::<(), _>(Decline)
+    };
+    for (policy, closes) in
+        [(RejectionPolicy::degrade(unread), true), (RejectionPolicy::degrade(read), false)]
+    {
+        let address = serve(spent().rejection(policy.taking_body())).await;
+        let mut client = Raw::open(address).await;
+        client.write(&small()).await;
+        let answer = client.answer().await;
+        assert!(answer.starts_with("http/1.1 429"), "{answer}");
+        assert_eq!(answer.contains("connection: close"), closes, "{answer}");
+        client.write(b"POST / HTTP/1.1\r\nhost: example\r\n\r\n").await;
+        assert_eq!(client.is_closed().await, closes);
+    }
+}
+
+#[tokio::test]
 async fn who_waited_in_vain_is_closed_or_drained() {
     for (unread, closes) in [
         (UnreadBody::Close, true),
@@ -250,5 +290,90 @@ async fn who_waited_in_vain_is_closed_or_drained() {
         let answer = client.answer().await;
         assert!(answer.starts_with("http/1.1 503"), "{answer}");
         assert_eq!(answer.contains("connection: close"), closes, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_a_responder_says_of_the_connection_it_closes() {
+    for (said, expected) in [
+        ("keep-alive", "connection: keep-alive, close"),
+        ("x-hop", "connection: x-hop, close"),
+        ("Close", "connection: close"),
+    ] {
+        let policy = RejectionPolicy::respond_with(move |_, _| [("connection", said)]);
+        let address = serve(spent().rejection(policy)).await;
+        let mut client = Raw::open(address).await;
+        client.write(&small()).await;
+        let answer = client.answer().await;
+        assert!(answer.contains(&format!("{expected}\r\n")), "{answer}");
+        assert!(client.is_closed().await);
+    }
+}
+
+#[tokio::test]
+async fn a_layer_outside_that_wraps_bodies_makes_none_of_nothing() {
+    // Its body does not say that it has ended.
+    let outside = RequestBodyTimeoutLayer::new(Duration::from_secs(5));
+    let app = Router::new().route("/", any(|| async {})).layer(spent().build().unwrap());
+    let address = listen(app.layer(outside)).await;
+    let mut client = Raw::open(address).await;
+    client.write(b"GET / HTTP/1.1\r\nhost: example\r\n\r\n").await;
+    assert!(client.answer().await.starts_with("http/1.1 200"));
+    for bodiless in ["GET / HTTP/1.1\r\n", "POST / HTTP/1.1\r\ncontent-length: 0\r\n"] {
+        client.write(format!("{bodiless}host: example\r\n\r\n").as_bytes()).await;
+        let answer = client.answer().await;
+        assert!(answer.starts_with("http/1.1 429"), "{answer}");
+        assert!(!answer.contains("connection"), "{answer}");
+    }
+    for body in ["content-length: 5\r\n\r\nfive!", "transfer-encoding: chunked\r\n\r\n5\r\n"] {
+        let mut client = Raw::open(address).await;
+        client.write(format!("GET / HTTP/1.1\r\nhost: example\r\n{body}").as_bytes()).await;
+        let answer = client.answer().await;
+        assert!(answer.contains("connection: close"), "{answer}");
+    }
+}
+
+/// A body that always has a frame: its clock moves by a millisecond with each.
+struct Ceaseless {
+    clock: ManualClock,
+    frame: &'static [u8],
+    left: usize,
+}
+
+impl http_body::Body for Ceaseless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.clock.advance(Duration::from_millis(1));
+        let Some(left) = self.left.checked_sub(1) else { return Poll::Ready(None) };
+        self.left = left;
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(self.frame)))))
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_never_pauses_is_drained_no_longer_either() {
+    for frame in [&b""[..], b"five!"] {
+        let clock = ManualClock::new();
+        let longest = Duration::from_millis(100);
+        let layer = spent().unread_body(UnreadBody::Drain { max_bytes: u64::MAX, longest });
+        let layer = layer.clock(clock.clone()).build().unwrap();
+        let app = Router::new().route("/", any(|| async {})).layer(layer);
+        let ask = |left| {
+            let body = Body::new(Ceaseless { clock: clock.clone(), frame, left });
+            app.clone().oneshot(Request::post("/").body(body).unwrap())
+        };
+        assert_eq!(ask(0).await.unwrap().status(), StatusCode::OK);
+        for (left, closes_it) in [(90, false), (10_000, true)] {
+            let before = clock.now();
+            let refused = ask(left).await.unwrap();
+            assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(closes(refused.headers()), closes_it);
+            assert!(Duration::from(clock.now().since(before)) <= longest);
+        }
     }
 }

@@ -9,12 +9,16 @@ use std::{
     fmt,
     num::{NonZeroU8, NonZeroU32},
     sync::Arc,
+    time::Duration,
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use super::digits;
-use crate::{ConfigError, clock::Time};
+use super::{digits, retry_after};
+use crate::{
+    ConfigError,
+    clock::{Nanos, Time},
+};
 
 /// A form of the fields that tell a caller how much is left: see
 /// [`RateLimitLayerBuilder::headers`](crate::RateLimitLayerBuilder::headers).
@@ -157,8 +161,32 @@ pub(crate) struct Standing {
     /// Which, counted from 1.
     pub(crate) policy: NonZeroU8,
     pub(crate) remaining: u64,
-    /// Whole seconds; none where there is nothing to wait for.
-    pub(crate) reset_secs: Option<NonZeroU32>,
+    /// None where there is nothing to wait for.
+    pub(crate) wait: Option<Wait>,
+}
+
+/// How long it is until a quota is whole, or until a request fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wait {
+    /// In whole seconds.
+    secs: NonZeroU32,
+    /// The second since 1970, rounded up. Told from the instant of the decision: the answer may come much later.
+    until: u64,
+}
+
+impl Wait {
+    /// A wait, of which so many whole seconds are told; none for none.
+    pub(crate) fn new(time: &Time, now: Nanos, wait: Duration, secs: u64) -> Option<Self> {
+        // More are told than it is where they are spread, or where another limit's are longer.
+        let told =
+            if retry_after::seconds(wait) == secs { wait } else { Duration::from_secs(secs) };
+        let until = time.utc_at_zero().saturating_add(now.into()).saturating_add(told);
+        let part_of_second = u64::from(until.subsec_nanos() > 0);
+        Some(Self {
+            secs: NonZeroU32::new(u32::try_from(secs).unwrap_or(u32::MAX))?,
+            until: until.as_secs().saturating_add(part_of_second),
+        })
+    }
 }
 
 /// The policies that apply to some requests, and the forms in which those are told of them: written once, used by
@@ -187,14 +215,13 @@ impl Policies {
     }
 
     /// Adds the fields to the inner service's answer. Lists go on; of what has one value the inner one stands.
-    /// A redirect has none: a client that is told that nothing is left might not follow it.
     pub(crate) fn add_to_inner(
         &self,
         standing: Option<Standing>,
         status: StatusCode,
         headers: &mut HeaderMap,
     ) {
-        if status.is_redirection() && headers.contains_key(header::LOCATION) {
+        if is_redirect(status, headers) {
             return;
         }
         self.add(standing, |name, value, is_list| {
@@ -206,8 +233,23 @@ impl Policies {
         });
     }
 
-    /// Adds the fields to an answer of ours where they are absent.
-    pub(crate) fn add_to_ours(&self, standing: Option<Standing>, headers: &mut HeaderMap) {
+    /// Adds the fields to an answer of ours where they are absent. Where it says itself when to come back, so do they.
+    pub(crate) fn add_to_ours(
+        &self,
+        mut standing: Option<Standing>,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+    ) {
+        if is_redirect(status, headers) {
+            return;
+        }
+        if let Some(Standing { wait: Some(wait), .. }) = &mut standing
+            && let Some(secs) = retry_after::read(headers)
+            && secs != u64::from(wait.secs.get())
+        {
+            let now = self.time.now();
+            *wait = Wait::new(&self.time, now, Duration::from_secs(secs), secs).unwrap_or(*wait);
+        }
         self.add(standing, |name, value, _| {
             if !headers.contains_key(&name) {
                 headers.insert(name, value);
@@ -229,12 +271,14 @@ impl Policies {
         }
         let Some(standing) = standing else { return };
         let Some(policy) = self.all.get(usize::from(standing.policy.get()) - 1) else { return };
-        let reset_secs = standing.reset_secs.map(|seconds| seconds.get().into());
-        let numbers = || (policy.limit, standing.remaining, reset_secs.unwrap_or(0));
+        let reset_secs = standing.wait.map(|wait| wait.secs.get().into());
+        // Where the quota changes at this moment, or a backend has another in mind, it is no more than is told.
+        let remaining = standing.remaining.min(policy.limit);
+        let numbers = || (policy.limit, remaining, reset_secs.unwrap_or(0));
         for form in &self.forms {
             match form {
                 Headers::Draft11 => {
-                    if let Some(value) = text::standing(policy, standing.remaining, reset_secs) {
+                    if let Some(value) = text::standing(policy, remaining, reset_secs) {
                         field(RATELIMIT, value, true);
                     }
                 }
@@ -255,7 +299,9 @@ impl Policies {
                     let (limit, remaining, reset) = numbers();
                     let reset = match form {
                         Reset::After => reset,
-                        Reset::Epoch => self.epoch_after(reset),
+                        Reset::Epoch => {
+                            standing.wait.map_or_else(|| self.this_second(), |wait| wait.until)
+                        }
                     };
                     for (name, number) in X_RATELIMIT.into_iter().zip([limit, remaining, reset]) {
                         field(name, digits::value(number), false);
@@ -265,12 +311,16 @@ impl Policies {
         }
     }
 
-    /// The second since 1970, rounded up, in so many from now.
-    fn epoch_after(&self, seconds: u64) -> u64 {
+    /// The second since 1970 that it is, rounded up.
+    fn this_second(&self) -> u64 {
         let now = self.time.utc_at_zero().saturating_add(self.time.now().into());
-        let now = now.as_secs().saturating_add(u64::from(now.subsec_nanos() > 0));
-        now.saturating_add(seconds)
+        now.as_secs().saturating_add(u64::from(now.subsec_nanos() > 0))
     }
+}
+
+/// Redirects have no fields: a client that is told that nothing is left might not follow.
+fn is_redirect(status: StatusCode, headers: &HeaderMap) -> bool {
+    status.is_redirection() && headers.contains_key(header::LOCATION)
 }
 
 impl fmt::Debug for Policies {

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     model::{Expected, History, Model},
-    trial::{Trial, Tried, demand, said},
+    trial::{Trial, Tried, demand, failed, said},
 };
-use crate::{Algorithm, ConfigError, Decision, Quota, backend::LimiterSpec};
+use crate::{Algorithm, ConfigError, Decision, Quota, backend::LimiterSpec, clock::Nanos};
 
 pub(super) async fn keys_apart(trial: &Trial<'_>) -> Tried {
     let limited = trial.limited()?;
@@ -62,7 +62,50 @@ pub(super) async fn quotas_apart(trial: &Trial<'_>) -> Tried {
         let more = own.charge(key, 1).quota_index(quota);
         let got = own.check(now, &[more]).await?.as_slice()[0].decision();
         demand!(!got.is_allowed(), "one more than quota {quota}: expected denied, got allowed");
+        // Peek and reset are told of the quota as well.
+        let got = own
+            .backend
+            .peek(Nanos::new(now), &more)
+            .resolve()
+            .await
+            .map_err(|error| failed(&error))?;
+        demand!(
+            !got.is_allowed() && got.limit() == expected,
+            "peeking at one more than quota {quota}: expected denied by a limit of {expected}, got {} by {}",
+            said(&got),
+            got.limit()
+        );
     }
+    let all = own.charge(b"second", limits[1]).quota_index(1);
+    let known =
+        own.backend.reset(Nanos::new(now), &all).resolve().await.map_err(|error| failed(&error))?;
+    let got = own.check(now, &[all]).await?.as_slice()[0].decision();
+    demand!(
+        known && got.is_allowed(),
+        "the reset of a spent key of quota 1, and its whole limit: expected known and allowed, got {known} and {}",
+        said(&got)
+    );
+    undo_names_the_quota(trial, now).await
+}
+
+/// What is given back is given back to the quota it was charged to: here two that are alike, and a key of both.
+async fn undo_names_the_quota(trial: &Trial<'_>, now: u64) -> Tried {
+    let quota = trial.algorithm.quota();
+    let spec = LimiterSpec { quotas: vec![quota, quota], factors: vec![1], ..trial.spec("tried") };
+    let limited = trial.with(&spec)?;
+    let all = limited.charge(b"key", limited.limit());
+    let first = limited.check(now, &[all]).await?.all_allowed();
+    let second = limited.check(now, &[all.quota_index(1)]).await?;
+    // Where a key's count is the same under any quota it is denied, and there is nothing to undo.
+    if second.all_allowed() {
+        limited.undo(now, second.as_slice()[0].receipt());
+    }
+    let got = limited.check(now, &[limited.charge(b"key", 1)]).await?.as_slice()[0].decision();
+    demand!(
+        first && !got.is_allowed(),
+        "a key that was spent under quota 0, after the undo of a charge under quota 1: expected denied, got {}",
+        said(&got)
+    );
     Ok(())
 }
 

@@ -46,7 +46,7 @@ use crate::{
 /// | --- | --- |
 /// | one charge | the limit and no more; `limit`, `remaining` and `retry_after` to the tick; a cost of zero, one that never fits; a denial changes nothing; a long timeline by the definition |
 /// | several charges | a verdict for each, in order; all or none; two on one key count together; departures within the longest wait; many checks under way at once |
-/// | keys | keys, limiters and quotas are counted apart; peek changes nothing; reset forgets |
+/// | keys | keys, limiters and quotas are counted apart, also by peek and reset; peek changes nothing; reset forgets |
 /// | undo | never a gift: at once, of two charges, after later charges, after a reset, after a new quota |
 /// | time | going backwards, standing for long, thirty years on; windows aligned in UTC |
 /// | register | refuses a quota of nothing; a new quota holds, and what is spent stays spent |
@@ -58,7 +58,8 @@ use crate::{
 /// - Warm-ups and start levels, of which there is no second definition here: they are reported as not tried.
 /// - How a store is reached: its outages, deadlines and lost answers. Whether calls from several threads or processes
 ///   are atomic: checks are under way together, but polled by one task.
-/// - How many keys it keeps, and what it does above that.
+/// - How many keys it keeps and [tells of](Backend::tracked_keys), and what it does above that.
+/// - A new quota with another period: what becomes of what was spent under the old one.
 ///
 /// No check takes real time, since each call is told what time it is. A backend that never answers lets the suite
 /// wait: put a timeout around it.

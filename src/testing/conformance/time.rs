@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     model::Model,
-    trial::{Beside, Limited, Stop, Trial, Tried, demand},
+    trial::{Beside, Limited, Stop, Trial, Tried, demand, said},
 };
 use crate::{Algorithm, Quota, backend::LimiterSpec, clock::Nanos};
 
@@ -163,6 +163,36 @@ pub(super) async fn new_quota_holds(trial: &Trial<'_>) -> Tried {
         // By then the old quota is gone from every key.
         now += limited.model.whole().saturating_mul(4);
         limited.drains(now, b"old", limit, "a pause after the quota changed").await?;
+    }
+    second_quota_holds(trial, now).await
+}
+
+/// The same of a limiter with two quotas, of which the second is changed.
+async fn second_quota_holds(trial: &Trial<'_>, now: u64) -> Tried {
+    let quota = trial.algorithm.quota();
+    let greater = trial.algorithm.relaxed(2)?;
+    let spec = |second| LimiterSpec {
+        quotas: vec![quota, second],
+        factors: vec![1],
+        now: Nanos::new(now),
+        ..trial.spec("tried")
+    };
+    let limited = trial.with(&spec(quota))?;
+    limited.backend.register(&spec(greater).replacing(limited.id))?;
+    let limits = [limited.limit(), Model::new(&trial.of(greater), 0, trial.tick).limit];
+    for (index, key) in [(0, &b"first"[..]), (1, b"second")] {
+        for (cost, expected) in [(limits[index], true), (1, false)] {
+            let charge = limited.charge(key, cost).quota_index(index);
+            let got = limited.check(now, &[charge]).await?.as_slice()[0].decision();
+            demand!(
+                got.is_allowed() == expected,
+                "the second of two quotas was changed; a charge of {cost} under quota {index}, with a limit of {}: \
+                 expected {}, got {}",
+                limits[index],
+                if expected { "allowed" } else { "denied" },
+                said(&got)
+            );
+        }
     }
     Ok(())
 }

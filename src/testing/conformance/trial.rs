@@ -50,7 +50,7 @@ impl From<ConfigError> for Stop {
     }
 }
 
-fn failed(error: &BackendError) -> Stop {
+pub(super) fn failed(error: &BackendError) -> Stop {
     let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})"));
     Stop::Broken(format!("expected an answer, got an error: {error}{}", cause.unwrap_or_default()))
 }

@@ -118,21 +118,28 @@ pub(super) async fn later_charges_stay(trial: &Trial<'_>) -> Tried {
 }
 
 pub(super) async fn new_quota_keeps_receipts(trial: &Trial<'_>) -> Tried {
+    let whole = trial.limited()?.model.whole();
     for quota in [trial.algorithm.relaxed(2)?, half(&trial.algorithm)] {
-        for half in [false, true] {
+        // While the charge counts, and when it counts no more.
+        for (half, wait) in [(false, 0), (true, 0), (false, whole), (true, whole)] {
             let limited = trial.limited()?;
-            let (now, limit) = (trial.base(), limited.limit());
+            let (base, limit) = (trial.base(), limited.limit());
             let cost = if half { limit.div_ceil(2) } else { limit };
-            let verdict = limited.take(now, b"key", cost).await?;
+            let verdict = limited.take(base, b"key", cost).await?;
+            let now = base + wait;
             let limited = replaced(trial, &limited, now, quota)?;
             limited.undo(now, verdict.receipt());
             let got = limited.drain(now, b"key").await?;
             demand!(
                 got <= limited.limit(),
-                "after a charge of {cost}, a new quota with a limit of {}, and the undo: expected at most \
-                 that, got {got}",
+                "after a charge of {cost}, {:?} later a new quota with a limit of {}, and the undo: expected at \
+                 most that, got {got}",
+                Duration::from_nanos(wait),
                 limited.limit()
             );
+            let when = "after a new quota, the undo of a charge under the old one, and a pause";
+            let later = now + 4 * limited.model.whole();
+            limited.drains(later, b"key", limited.limit(), when).await?;
         }
     }
     Ok(())
