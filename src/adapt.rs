@@ -18,7 +18,8 @@ use crate::{
 
 impl RejectionPolicy {
     /// Lets `handler` answer: any axum handler, with extractors and all. A handler with `State` goes to
-    /// [`degrade_with_state`](Self::degrade_with_state); here the compiler says that `Handler<_, ()>` is not implemented.
+    /// [`degrade_with_state`](Self::degrade_with_state); here the compiler says that `Handler<_, ()>` is not
+    /// implemented.
     ///
     /// It gets a copy of the head, an empty body, and the [`Rejection`](crate::Rejection) as an extension, which is an
     /// extractor too. **A handler
@@ -40,9 +41,12 @@ impl RejectionPolicy {
     /// # let _ = policy;
     /// ```
     ///
-    /// The answer is sent as the handler makes it, its status too. At most 256 such answers are under way at once
-    /// ([`max_degraded`](Self::max_degraded)). A handler that never ends holds one of them until the request is
-    /// dropped, so put a timeout outside; one that panics does to the request what the inner handler would.
+    /// The answer is sent as the handler makes it, its status too, and to gRPC callers as well: give those a service
+    /// that speaks gRPC ([`degrade_service`](Self::degrade_service)), or have no degrade step for them.
+    ///
+    /// At most 256 such answers are under way at once ([`max_degraded`](Self::max_degraded)). A handler that never ends
+    /// holds one of them until the request is dropped, so put a timeout outside; one that panics does to the request what
+    /// the inner handler would.
     #[cfg(feature = "axum")]
     pub fn degrade<H, T>(handler: H) -> Self
     where

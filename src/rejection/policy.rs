@@ -88,6 +88,10 @@ impl RejectionPolicy {
 
     /// Answers with what `responder` makes of the rejection. The limit's status stands unless the
     /// responder sets one other than 200; `Retry-After` and `Cache-Control` are added where absent.
+    ///
+    /// It runs on the request path, and should neither block nor wait. A panic of its own does to the request what one of
+    /// the handler's would: the connection is dropped, unless a layer outside catches it. gRPC requests are answered
+    /// without it.
     pub fn respond_with<F, R>(responder: F) -> Self
     where
         F: Fn(&Rejection, &Head<'_>) -> R + Send + Sync + 'static,

@@ -45,6 +45,9 @@ use crate::{
 /// In-flight limits are only in `Draft11`, which has a unit for them, and its `RateLimit` speaks of one where it refuses or
 /// no rate is shown.
 ///
+/// A policy takes some 20 bytes and the name of its limit. A layer that shows dozens may exceed what proxies take for a
+/// header, often 8 KiB in all.
+///
 /// The first three are versions of an Internet-Draft, [draft-ietf-httpapi-ratelimit-headers][draft]: work in progress,
 /// whose final form may differ. The last is what many services have long sent, in no standard.
 ///
