@@ -23,7 +23,7 @@ fn app(clock: impl Clock) -> Result<Router, ConfigError> {
             let error = match rejection.reason() {
                 Reason::Quota | Reason::Never => "too many requests",
                 Reason::MissingKey => "say who you are",
-                _ => "busy", // in-flight limits, whose status is 503; stores of counts that are away
+                _ => "busy", // an in-flight limit, 503; or a backend of your own that is away
             };
             // None where waiting does not help.
             let again_in = rejection.retry_after_secs();
@@ -36,7 +36,7 @@ fn app(clock: impl Clock) -> Result<Router, ConfigError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Mistakes of the set-up are logged as warnings: SL-PEER, SL-PROXY, ..
+    // Mistakes in the set-up are logged as warnings: SL-PEER, SL-PROXY, ..
     tracing_subscriber::fmt::init();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     axum::serve(listener, app(FastClock::new())?).await?;

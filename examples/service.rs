@@ -1,7 +1,7 @@
 //! A whole service: authentication, limits by user and, behind a proxy, by address; CORS, a health check,
 //! refusals in the service's own words, an admin page, and counters.
 //!
-//! `cargo run --example service` serves it; with `-- --check` it tries itself out and prints nothing.
+//! `cargo run --example service` serves it; with `-- --check` it tries itself out.
 
 #![allow(clippy::print_stdout, reason = "it tells where it listens")]
 
@@ -177,6 +177,7 @@ async fn check() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(ask(&admin, ["PUT", "/limits/per-user", ""], "many").await, 400);
     assert_eq!(ask(&admin, ["GET", "/limits/nobodys/bob", ""], "").await, 404);
     assert_eq!((counters.rejected.load(Relaxed), counters.faults.load(Relaxed)), (3, 0));
+    println!("served, refused, degraded, exempt, and changed by its admin page: as it should be");
     Ok(())
 }
 

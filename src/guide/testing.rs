@@ -41,6 +41,34 @@
 //! Let the service be made by a function that takes the layer's builder, or gives it: production builds it as it is,
 //! a test adds a clock and an observer first. The example `testing` is such a service with its tests.
 //!
+//! # In flight
+//!
+//! A permit is back when the body of the answer has ended or is dropped, and [`admitted`] drops each: of requests that
+//! come one after the other none is refused by an in-flight limit. Keep the answers, and they keep their permits:
+//!
+//! ```
+//! use axum::{Router, body::Body, http::Request, routing::get};
+//! use tower::ServiceExt;
+//! use tower_sluice::{InFlight, RateLimitLayer, testing::admitted};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let limit = RateLimitLayer::builder().in_flight(InFlight::new("exports", 3)).build()?;
+//! let app: Router = Router::new().route("/", get(|| async { "rows" })).layer(limit);
+//! let request = || Request::get("/").body(Body::empty()).unwrap();
+//!
+//! let mut under_way = Vec::new();
+//! for _ in 0..3 {
+//!     under_way.push(app.clone().oneshot(request()).await.unwrap());
+//! }
+//! assert_eq!(admitted(&app, 1, request).await, 0);
+//! under_way.pop();
+//! assert_eq!(admitted(&app, 1, request).await, 1);
+//! # Ok::<(), tower_sluice::ConfigError>(())
+//! # }).unwrap();
+//! ```
+//!
+//! Or take the permits from the limit itself: `limit.try_acquire()`, on a clone of the [`InFlight`](crate::InFlight).
+//!
 //! # Time
 //!
 //! With the system's clock a test is at the mercy of the machine: of ten a second one may come back while the test

@@ -76,13 +76,13 @@ impl Rejection {
     /// # use axum::{body::Body, http::Request};
     /// # use tower::ServiceExt;
     /// # use tower_sluice::ManualClock;
-    /// use tower_sluice::{KeyedLimiter, Rejection, TokenBucket};
+    /// use tower_sluice::{FixedWindow, KeyedLimiter, Rejection};
     ///
     /// #[derive(serde::Deserialize)]
     /// struct Login { name: String, password: String }
     ///
     /// async fn log_in(State(logins): State<KeyedLimiter>, Json(login): Json<Login>) -> Response {
-    ///     // Five tries a minute for each account, whoever tries and from wherever.
+    ///     // Five tries an hour for each account, whoever tries and from wherever.
     ///     let decision = logins.try_acquire(&login.name);
     ///     if let Some(rejection) = Rejection::of("logins", decision) {
     ///         return rejection.into_response();
@@ -93,7 +93,7 @@ impl Rejection {
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// # let clock = ManualClock::new();
-    /// let logins = TokenBucket::per_minute(5).keyed_limiter();
+    /// let logins = FixedWindow::per_hour(5).keyed_limiter();
     /// # let logins = logins.clock(clock);
     /// let app = Router::new().route("/login", post(log_in)).with_state(logins.build()?);
     /// # let ask = |name: &str| {
@@ -106,7 +106,7 @@ impl Rejection {
     /// # }
     /// # let refused = ask("alice").await?;
     /// # assert_eq!(refused.status(), 429);
-    /// # assert_eq!(refused.headers()["retry-after"], "12");
+    /// # assert_eq!(refused.headers()["retry-after"], "3600");
     /// # assert_eq!(ask("bob").await?.status(), 200);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();

@@ -23,7 +23,7 @@ use crate::verdict::answers;
 ///
 /// The service is an axum `Router`, a [`RateLimit`](crate::RateLimit), or any Tower service that can be cloned. Each
 /// request has a clone of its own, which is polled ready and called; the body of the answer is dropped, so that
-/// permits of an in-flight limit are back before the next request.
+/// permits of an in-flight limit are back before the next request: [how to test one](crate::guide::testing#in-flight).
 ///
 /// The test that everybody should write first, the limit refuses:
 ///
