@@ -250,6 +250,7 @@ mod core;
 mod decision;
 mod error;
 pub mod event;
+mod extract;
 mod future;
 pub mod guide;
 mod handle;
@@ -280,22 +281,6 @@ pub mod models {
     pub use crate::{backend::local::models::*, in_flight::models::*, waiting::models::*};
 }
 
-pub use crate::{
-    adapt::NotExposed,
-    decision::{Decision, RuleDecision},
-    error::{BackendError, BackendErrorKind, ConfigError},
-    future::ResponseFuture,
-    handle::{Handle, HandleError, RuleKey},
-    identity::Key,
-    layer::{KeepBodyLayer, RateLimitLayer, RateLimitLayerBuilder},
-    quota::Quota,
-    rejection::{Decline, Rejection, RejectionPolicy},
-    request::{cost::Cost, head::Head, key, matcher},
-    response::{Headers, Reset, UnreadBody, exposed_headers},
-    rule::{InFlight, Missing, Rule, SharedLimiter},
-    service::RateLimit,
-    verdict::Decisions,
-};
 #[doc(inline)]
 pub use crate::{
     algorithm::{
@@ -307,6 +292,22 @@ pub use crate::{
     event::Observer,
     in_flight::Permit,
     limiter::{KeyedLimiter, Limiter},
+};
+pub use crate::{
+    decision::{Decision, RuleDecision},
+    error::{BackendError, BackendErrorKind, ConfigError},
+    extract::NotExposed,
+    future::ResponseFuture,
+    handle::{Handle, HandleError, RuleKey},
+    identity::Key,
+    layer::{KeepBodyLayer, RateLimitLayer, RateLimitLayerBuilder},
+    quota::Quota,
+    rejection::{Decline, Rejection, RejectionPolicy},
+    request::{cost::Cost, head::Head, key, matcher},
+    response::{Headers, Reset, UnreadBody, exposed_headers},
+    rule::{InFlight, Missing, Rule, SharedLimiter},
+    service::RateLimit,
+    verdict::Decisions,
 };
 
 /// The README's examples.

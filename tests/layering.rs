@@ -38,6 +38,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("admission", 3),
     ("body", 3),
     ("core", 3),
+    ("extract", 3),
     ("future", 3),
     ("handle", 3),
     ("late", 3),
