@@ -45,6 +45,8 @@ pub fn exposed_headers() -> Vec<HeaderName> {
     [header::RETRY_AFTER].into_iter().chain(fields::names()).chain(grpc::NAMES).collect()
 }
 
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
 /// A refusal's status, wait and body.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -58,8 +60,13 @@ impl Refusal {
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = self.status;
-        response.headers_mut().insert(header::CONTENT_TYPE, problem::MEDIA_TYPE);
-        add_fields(&mut response, self.retry_after_secs);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, problem::MEDIA_TYPE);
+        // As `add_fields` does, which would look for each first: here there is none.
+        headers.insert(header::CACHE_CONTROL, NO_STORE);
+        if let Some(seconds) = self.retry_after_secs {
+            headers.insert(header::RETRY_AFTER, digits::value(seconds));
+        }
         response
     }
 }
@@ -76,7 +83,7 @@ pub(crate) fn close(headers: &mut HeaderMap) {
 pub(crate) fn add_fields(response: &mut Response<Body>, retry_after_secs: Option<u64>) {
     let headers = response.headers_mut();
     if !headers.contains_key(header::CACHE_CONTROL) {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(header::CACHE_CONTROL, NO_STORE);
     }
     if let Some(seconds) = retry_after_secs
         && !headers.contains_key(header::RETRY_AFTER)
