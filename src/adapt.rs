@@ -20,8 +20,8 @@ impl RejectionPolicy {
     /// It gets a copy of the head, an empty body, and the [`Rejection`](crate::Rejection) as an extension, which is an
     /// extractor too. **A handler
     /// that extracts the body (`String`, `Json`, `Form`, `Bytes`) needs [`taking_body`](Self::taking_body)**: without it
-    /// there is nothing to read, and `Json` would answer 400. The request itself waits: if the handler returns
-    /// `Err(`[`Decline`](crate::Decline)`)` the next step has it.
+    /// there is nothing to read, and `Json` would answer 400. The request itself is kept: if the handler
+    /// returns `Err(`[`Decline`](crate::Decline)`)` the next step gets it.
     ///
     /// ```
     /// use axum::{Json, http::HeaderMap};

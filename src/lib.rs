@@ -60,7 +60,7 @@
 //! | plan: free, pro, partner | [`Rule::tiers`] |
 //! | two things together, or the first there is | [`KeyBy::and`](key::KeyBy::and), [`KeyBy::or`](key::KeyBy::or) |
 //! | anything else in the head | [`key::from_fn`], [`key::from_owned`] |
-//! | something in the body, as a login name | [`Rejection::of`], in the handler |
+//! | something in the body, as a login name | [`Rejection::of`], in the handler; for logins read [login names](guide::identity#login-names) |
 //! | only some requests | [`Rule::when`], [`matcher`]; all but some: [`RateLimitLayerBuilder::exempt`] |
 //! | pace: no two closer than so much | [`LeakyBucket`] |
 //! | so many in any minute, whatever the edges | [`SlidingWindow`], [`SlidingLog`] |
@@ -133,9 +133,10 @@
 //! | a missing key, [`Missing::Refuse`] | the status it names | none | UNAUTHENTICATED for 401, else PERMISSION_DENIED |
 //! | a backend that cannot answer | 503 | 1, spread | UNAVAILABLE |
 //!
-//! The body is problem details (RFC 9457), the response is not to be stored. The wait itself is exact,
+//! The body is problem details (RFC 9457), and `Cache-Control` is `no-store`. The wait itself is exact,
 //! [`Rejection::retry_after`]: refused a nanosecond before, the same request passes at it if nothing else
-//! came. Where many callers hear the same answer `Retry-After` is spread: [`Rule::spread`].
+//! came. Where many callers hear the same answer `Retry-After` is spread, which is made longer at random:
+//! [`Rule::spread`].
 //!
 //! Requests with a content type of gRPC or gRPC-Web get an answer that such clients read: trailers only, with the wait in
 //! `google.rpc.RetryInfo`, `grpc-retry-pushback-ms` and `retry-after`. A [responder](RejectionPolicy::respond_with) is not
@@ -150,8 +151,8 @@
 //!
 //! Each keyed rule keeps at most 131,072 keys, a bucket or fixed window in a table of some 4 MiB; nothing runs in
 //! the background. Only a key that is indistinguishable from one never seen makes room for another. When all
-//! are live, newcomers share overflow buckets and SL-KEYS is raised: nobody can grow the memory, nor wash
-//! his own bucket clean. Keys are kept as 64-bit hashes with a random secret, never as text.
+//! are live, newcomers share overflow buckets and SL-KEYS is raised: nobody can grow the memory, nor get
+//! a full bucket by inventing keys. Keys are kept as 64-bit hashes with a random secret, never as text.
 //!
 //! # Set-up faults
 //!

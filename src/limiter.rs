@@ -177,7 +177,8 @@ impl KeyedLimiterBuilder {
     }
 
     /// Sets how many keys are kept at most. Default: 131,072. A bucket or fixed window takes 32 bytes for each that
-    /// may be kept, what slides takes more for each that is: see [memory](crate::guide::algorithms#memory-and-speed).
+    /// may be kept; a sliding window or log takes more, for each that is in use: see
+    /// [memory](crate::guide::algorithms#memory-and-speed).
     ///
     /// When all are live, newcomers share overflow buckets.
     pub fn max_keys(mut self, keys: u64) -> Self {
@@ -355,7 +356,7 @@ impl Limiter {
     /// bound is hard.
     ///
     /// The place is taken when the future is first polled. A future that is kept and not polled keeps those behind it
-    /// waiting, until their own longest waits are over twice at most.
+    /// waiting, at most for twice their own longest wait.
     ///
     /// # Cancel safety
     ///
@@ -399,7 +400,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// If the quota cannot be counted, or has a burst that the algorithm has not; the old one stays.
+    /// If the quota cannot be counted, or has a burst where the algorithm has none; the old one stays.
     pub fn set_limit(&self, quota: impl Into<Quota>) -> Result<(), ConfigError> {
         self.shared.set_limit(quota.into(), self.time.now())
     }
@@ -494,7 +495,7 @@ impl KeyedLimiter {
     ///
     /// # Errors
     ///
-    /// If the quota cannot be counted, or has a burst that the algorithm has not; the old one stays.
+    /// If the quota cannot be counted, or has a burst where the algorithm has none; the old one stays.
     pub fn set_limit(&self, quota: impl Into<Quota>) -> Result<(), ConfigError> {
         self.shared.set_limit(quota.into(), self.time.now())
     }

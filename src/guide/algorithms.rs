@@ -489,8 +489,9 @@
 //! # Ok::<(), tower_sluice::ConfigError>(())
 //! ```
 //!
-//! Count logins by address and by account name both. The name is in the body, so that rule is asked in the handler:
-//! [`Rejection::of`](crate::Rejection::of).
+//! Count logins by address and by account name both. The name is in the body, so the handler asks that limit. Above it
+//! ask for more, a code say, rather than refuse: else anybody can lock the owner out. See
+//! [login names](super::identity#login-names).
 //!
 //! **A partner who cannot take two at once.** The contract says 20 a second, and the partner's server has one worker.
 //! A bucket of 20 per second sends him 20 at one instant. Here you want the distance between two calls, and that is a

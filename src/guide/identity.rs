@@ -393,7 +393,7 @@
 //! something that can be sent in a stranger's name. Give each:
 //!
 //! - a rule by address, as strict as an office bears;
-//! - a rule without a key, at some times what an honest day brings: mail that is sent to strangers is your name;
+//! - a rule without a key, at a few times what an honest day brings: mail to strangers goes out in your name;
 //! - where something goes to a third party (a mail, a message), one by *his* address in the handler, as by account
 //!   above: nobody wants a hundred codes;
 //! - a cost, where some of them are dear: [costs](super::sizing#costs).

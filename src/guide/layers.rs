@@ -6,10 +6,10 @@
 //!
 //! # The onion
 //!
-//! A request passes the layers from outside to inside, here from the top, and its answer passes them back. Whoever
-//! answers himself, as a limit does with a refusal, spares all that is inside of him, and his answer is seen by all
-//! that is outside. So of each pair ask two things: *shall this one see refusals?* Then it stands outside. *Shall this
-//! one be spared the work?* Then it stands inside.
+//! A request passes the layers from outside to inside, here from the top, and its answer passes them back. A layer
+//! that answers by itself, as a limit does with a refusal, spares all layers inside of it the work, and those outside
+//! of it see its answer. So of each pair ask two things: *shall this one see refusals?* Then it stands outside.
+//! *Shall this one be spared the work?* Then it stands inside.
 //!
 //! ```text
 //! +-- request id, tracing -------------------------------------------------------------------+
@@ -42,7 +42,7 @@
 //! | a limit by address | authentication | [checking a token is work too](#authentication) |
 //! | authentication | a limit by user | [the key comes from it](#authentication) |
 //! | timeout | limits | [it covers the wait in a queue](#timeouts) |
-//! | limits | body limit | [who sends too much spends his own](#bodies) |
+//! | limits | body limit | [who sends too large a body spends his own permits](#bodies) |
 //! | limits | compression | a refusal is not worth packing, and what is in flight covers the work |
 //! | limits | circuit breaker | [refusals of yours are no failures of the downstream](#circuit-breakers) |
 //!

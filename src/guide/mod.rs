@@ -27,9 +27,19 @@
 //! | burst | the most permits that may be spent at one instant, after a pause |
 //! | key | what a quota is counted per: a user, an address |
 //! | rule | a quota with its algorithm and key, for some requests |
+//! | tier | a quota of a rule for some of its callers, as those with a larger plan |
 //! | allowed, denied | what a limit says to a request |
 //! | admitted, refused | handed to the handler; answered by us instead |
 //! | in flight | admitted and not finished, the response body included |
+//! | exempt | outside of all limits: no rule looks at such a request |
+//! | policy | what becomes of a request that does not fit: it is refused, waits in a queue, or is degraded |
+//! | degraded | answered by another handler of yours, as from a cache |
+//! | spread | made longer at random, so that those who were refused together do not come back together |
+//! | live key | a key with something spent that has not come back; the others are idle |
+//! | overflow bucket | what new keys share while a rule keeps as many live ones as it may |
+//! | peer | whoever opened the connection: the client, or a proxy |
+//! | backend | where counting is done: in this process, unless you give another |
+//! | fault | what makes limits useless or unjust without an error; told once, with a code as SL-PEER |
 //! | downstream | what your handlers wait on: a database, a partner's service |
 //! | `retry_after` | the shortest wait after which the same request could be allowed |
 //!

@@ -15,7 +15,7 @@
 //! | a read, and an old answer is worth something | [degrade](#reads-degrade) | he would rather have yesterday's list than an error |
 //! | a read, and an old answer is wrong: a balance | refuse | a wrong number is worse than none |
 //! | a job: mail, an import, a call to a partner | [queue](#jobs-queue) | nobody looks at the clock, and it would come again at once |
-//! | a stream, a WebSocket | refuse | it is refused before it begins; a client that is told when comes again |
+//! | a stream, a WebSocket | refuse | it is refused before it begins; a client that is told when to come back does so |
 //!
 //! The short form: **writes refuse, reads degrade, jobs queue.** If you are not sure, refuse: it is the default, it is
 //! the cheapest, and it is the only one that is never a lie.
@@ -79,8 +79,9 @@
 //! # }).unwrap();
 //! ```
 //!
-//! By default a refusal does not read the request's body. With a large upload over HTTP/1.1 that costs the connection:
-//! a server must read the body to its end or close (RFC 9112, section 9.3), and closing is cheaper.
+//! By default a refusal does not read the request's body. If there is one, that costs the connection on HTTP/1.x: a
+//! server must read the body to its end or close (RFC 9112, section 9.3), and closing is cheaper. To choose otherwise:
+//! [`UnreadBody`](crate::UnreadBody).
 //!
 //! # Writes refuse
 //!
@@ -223,8 +224,8 @@
 //! every timeout that stands around it: see [layers](super::layers#timeouts).
 //!
 //! A policy can be that of one rule. Then a request waits for what is short for all, and not for a quota that its own
-//! caller has used up: letting him wait would only fill the queue with his requests. If one of the limits that do not
-//! let it through has respond alone, that one answers.
+//! caller has used up: letting him wait would only fill the queue with his requests. If several limits refuse it, and
+//! the policy of one of them neither queues nor degrades, that one answers.
 //!
 //! ```
 //! use axum::{Router, body::Body, http::Request, routing::post};
@@ -319,7 +320,7 @@
 //!
 //! [`respond_with`](RejectionPolicy::respond_with) makes a refusal in the words of your service. The limit's status,
 //! `Retry-After` and `Cache-Control` are added where you leave them out, so an answer of your own cannot forget them.
-//! It is told of the request's head: here a program gets JSON, and a browser a page.
+//! It is given the request's head too: here a program gets JSON, and a browser a page.
 //!
 //! ```
 //! use axum::{Json, Router, body::{Body, to_bytes}, http::Request, response::{Html, IntoResponse}, routing::get};

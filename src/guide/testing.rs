@@ -3,8 +3,8 @@
 //! This page answers: What is the first test? How does time pass in it? How do I test a wait, a queue, a caller's
 //! address, a store that is away? How do I know that my set-up is right? And what need I not test?
 //!
-//! The doubles are in the module [`testing`](crate::testing), under the feature `test-util`. Let only your tests have
-//! it:
+//! The test doubles are in the module [`testing`](crate::testing), under the feature `test-util`. Let only your tests
+//! have it:
 //!
 //! ```toml
 //! [dev-dependencies]

@@ -114,7 +114,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If there is no such rule, or it cannot count the quota, as a leaky bucket a burst; the old one stays.
+    /// If there is no such rule, or it cannot count the quota, as a leaky bucket one with a burst; the old one
+    /// stays.
     pub fn set_limit(&self, rule: &str, quota: impl Into<Quota>) -> Result<(), HandleError> {
         let rule = self.rule(rule)?;
         rule.set_limit(quota.into(), self.core.time.now()).map_err(HandleError::Config)

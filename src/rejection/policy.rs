@@ -43,8 +43,8 @@ use crate::{ConfigError, Head, in_flight::check_limit, response};
 /// What no waiting helps is refused at once, whatever the chain: a cost that never fits, a missing key. Where
 /// a backend has failed there is no queueing either.
 ///
-/// If several limits refuse a request and one of them has respond alone, that one answers; else the chain of
-/// the first, rules before in-flight limits, each in the order written.
+/// If several limits refuse a request and the policy of one of them neither queues nor degrades, that one answers;
+/// else the chain of the first, rules before in-flight limits, each in the order written.
 #[derive(Clone)]
 #[must_use]
 pub struct RejectionPolicy {
@@ -80,7 +80,7 @@ where
 }
 
 impl RejectionPolicy {
-    /// Answers with the limit's status (429; 503 of what is in flight), `Retry-After`,
+    /// Answers with the limit's status (429; 503 of an in-flight limit), `Retry-After`,
     /// `Cache-Control: no-store` and problem details (RFC 9457). The default.
     pub fn respond() -> Self {
         Self { steps: Vec::new(), responder: None, is_closed: true, wrong: None }
@@ -102,15 +102,15 @@ impl RejectionPolicy {
 
     /// Lets the request wait for its turn: at most `longest_wait`, and at most `depth` requests at once.
     ///
-    /// The depth is that of each limit by itself, a layer's policy being that of all its limits. It is compared with
-    /// all who wait for that limit, whoever let them: other layers on the same limit, and `acquire`, which
-    /// is bounded by nothing but its callers.
+    /// Each limit has a queue of this depth by itself, also where the policy is the layer's and holds for several. The
+    /// depth is compared with all who wait for that limit, whoever let them: other layers on the same limit, and
+    /// `acquire`, which is bounded by nothing but its callers.
     ///
-    /// First come, first served, for each limit and key; nobody overtakes, newcomers least of all. Of a
-    /// limit with keys or tiers, one of them may hold half of the places, and always one, so that nobody fills the queue alone. What
-    /// waits has spent nothing. For a rate the wait is known beforehand, with all who are ahead counted: if it is
-    /// above `longest_wait` the request is refused at once and told that number. For what is in flight nobody
-    /// can know it; depth and longest wait bound it.
+    /// First come, first served, for each limit and key; nobody overtakes, newcomers least of all. Where
+    /// a limit has keys or tiers, one of them may hold at most half of the places, but always one, so that nobody fills
+    /// the queue alone. What waits has spent nothing. For a rate the wait is known beforehand, with all who are ahead
+    /// counted: if it is above `longest_wait` the request is refused at once and told that wait. For what is in flight
+    /// nobody can know it; depth and longest wait bound it.
     ///
     /// Who waits and leaves, by a disconnect say, frees his place and only makes the others sooner. The ready
     /// inner service is let go while a request waits, and a clone of it is polled ready after.

@@ -207,10 +207,12 @@ pub fn header(name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Match {
 /// request without a peer address is in no network. Text that is no network is an error when the
 /// rule is built.
 ///
+/// So do not exempt the network that your proxy stands in: that exempts everybody behind it.
+///
 /// ```
 /// use tower_sluice::{RateLimitLayer, Rule, TokenBucket, matcher};
 ///
-/// // Our own machines are not limited.
+/// // Nothing forwards to us; our own machines are not limited.
 /// let layer = RateLimitLayer::builder()
 ///     .rule(Rule::new("all", TokenBucket::per_second(500)))
 ///     .exempt_matching(matcher::network(["10.0.0.0/8", "fd00::/8", "192.0.2.7"]))

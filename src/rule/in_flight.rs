@@ -35,6 +35,7 @@ use crate::{
 /// | [`retry_after`](Self::retry_after) | 1 s |
 /// | [`rejection`](Self::rejection) | the layer's |
 /// | [`spread`](Self::spread) | on without a key, off with one |
+/// | [`advertise`](Self::advertise) | shown to callers with a key, not without |
 /// | [`clock`](Self::clock) | the layer's, without one [`FastClock`](crate::clock::FastClock) |
 /// | [`observer`](Self::observer) | none |
 ///
@@ -227,14 +228,15 @@ impl InFlight {
     }
 
     /// Takes a permit; `None` where all are taken, or somebody waits for one. Keep it by name: `let _ = ..` gives it
-    /// back at once. Without a key it is counted apart from those with one, whether or not a [key](Self::key) is set.
+    /// back at once. It has no key, and is counted apart from permits of keys, even where a [key](Self::key) is set.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
         self.slots.try_take(None)
     }
 
-    /// Takes a permit of `key`, counted as a layer counts it that has one [key](Self::key).
+    /// Takes a permit of `key`, counted together with a layer's requests of that key, where its [key](Self::key) is a
+    /// single one.
     #[must_use]
     pub fn try_acquire_by<'k>(&self, key: impl Into<Key<'k>>) -> Option<Permit> {
         self.slots.try_take(Some(self.hash(&key.into())))

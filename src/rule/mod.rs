@@ -38,13 +38,15 @@ use crate::{
 /// | [`status`](Self::status) | 429 |
 /// | [`rejection`](Self::rejection), [`backend`](Self::backend) | the layer's |
 /// | [`spread`](Self::spread) | on without a key, off with one |
+/// | [`advertise`](Self::advertise) | shown to callers with a key, not without |
 /// | [`max_keys`](Self::max_keys) | 131,072 |
 ///
 /// ```
-/// use tower_sluice::{Missing, Rule, TokenBucket, key, matcher};
+/// use std::time::Duration;
+/// use tower_sluice::{Missing, Rule, SlidingLog, TokenBucket, key, matcher};
 ///
-/// // Whoever logs in is nobody yet: only the address is known.
-/// let logins = Rule::new("logins", TokenBucket::per_minute(5))
+/// // Whoever logs in is nobody yet: only the address is known. A log, since each permit is a guess.
+/// let logins = Rule::new("logins", SlidingLog::new(20, Duration::from_secs(15 * 60)))
 ///     .key(key::client_ip())
 ///     .matching(matcher::path("/login"));
 /// let exports = Rule::new("exports", TokenBucket::per_hour(100))
@@ -294,7 +296,7 @@ impl Rule {
     /// SL-KEYS says so.
     ///
     /// A bucket or fixed window takes 32 bytes for each that may be kept, for every quota the key may have (see
-    /// `relaxed` and [`tier`](Self::tier)); what slides takes more for each that is: see
+    /// `relaxed` and [`tier`](Self::tier)); a sliding window or log takes more, for each that is in use: see
     /// [memory](crate::guide::algorithms#memory-and-speed).
     pub fn max_keys(mut self, keys: u64) -> Self {
         self.max_keys = Some(keys);

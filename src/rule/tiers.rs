@@ -53,7 +53,7 @@ impl Rule {
     /// #[derive(Clone)]
     /// struct Caller { plan: String }
     ///
-    /// // Without a key: all partners share the one quota, all others the other.
+    /// // Without a key: all callers of one tier share its quota, and those in none the rule's own.
     /// let reports = Rule::new("reports", TokenBucket::per_second(10))
     ///     .tier("pro", TokenBucket::per_second(100).burst(200))
     ///     .tier("partner", "1000/min burst 50".parse::<Quota>()?)

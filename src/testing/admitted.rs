@@ -51,7 +51,7 @@ use crate::verdict::answers;
 /// # Panics
 ///
 /// Where the service fails, with the number of the request. A refusal is a response, so an error is none of the
-/// limit's, and a count that goes over it would hide it.
+/// limit's, and a count that passed over it would hide it.
 ///
 /// # Cancel safety
 ///

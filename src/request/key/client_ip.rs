@@ -28,8 +28,8 @@ use crate::{ConfigError, Head, Key};
 /// ```
 /// use tower_sluice::{Rule, TokenBucket, key};
 ///
-/// // Proxies in 10.0.0.0/8 append to X-Forwarded-For.
-/// let address = key::client_ip().x_forwarded_for().trusted_proxies(["10.0.0.0/8"]);
+/// // Proxies in 10.0.1.0/24 append to X-Forwarded-For.
+/// let address = key::client_ip().x_forwarded_for().trusted_proxies(["10.0.1.0/24"]);
 /// let rule = Rule::new("per-address", TokenBucket::per_second(10)).key(address);
 ///
 /// // Two proxies of unknown address in front, and no other way in.
@@ -39,7 +39,7 @@ use crate::{ConfigError, Head, Key};
 /// // with a /48 each.
 /// let per_site = key::client_ip()
 ///     .header("cf-connecting-ip")
-///     .trusted_proxies(["10.0.0.0/8", "fd00::/8"])
+///     .trusted_proxies(["10.0.1.0/24", "fd00:0:0:1::/64"])
 ///     .ipv6_prefix(48);
 /// # let _ = (rule, behind_two, per_site);
 /// ```
@@ -180,7 +180,7 @@ impl ClientIp {
         }
     }
 
-    /// Trusts the proxies in these networks: CIDRs such as `10.0.0.0/8`, or single addresses.
+    /// Trusts the proxies in these networks: CIDRs such as `10.0.1.0/24`, or single addresses.
     ///
     /// Default: none. Several calls add up.
     pub fn trusted_proxies<I>(mut self, networks: I) -> Self
