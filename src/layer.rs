@@ -117,12 +117,14 @@ impl<S> Layer<S> for KeepBodyLayer {
 /// | --- | --- |
 /// | [`rule`](Self::rule), [`in_flight`](Self::in_flight) | none; at least one |
 /// | [`rejection`](Self::rejection) | 429 with `Retry-After` and problem details |
-/// | [`exempt`](Self::exempt), [`exempt_matching`](Self::exempt_matching) | CORS preflights, gRPC health |
+/// | [`exempt`](Self::exempt), [`exempt_matching`](Self::exempt_matching) | none |
+/// | [`exempt_by_default`](Self::exempt_by_default) | on: CORS preflights, gRPC health |
 /// | [`clock`](Self::clock) | [`FastClock`](crate::clock::FastClock) |
 /// | [`backend`](Self::backend) | in this process |
 /// | [`observer`](Self::observer) | none |
 /// | [`silence`](Self::silence) | nothing silenced |
 /// | [`headers`](Self::headers) | none |
+/// | [`headers_on_admitted`](Self::headers_on_admitted) | on |
 /// | [`unread_body`](Self::unread_body) | [`UnreadBody::Close`] |
 /// | [`expose_decision`](Self::expose_decision), [`expose_rejection`](Self::expose_rejection) | off |
 ///
@@ -310,7 +312,7 @@ impl RateLimitLayerBuilder {
     }
 
     /// Checks everything and builds the layer. If the compiler says that a builder, or a `Result`, is no
-    /// `Layer<..>`, it is `.build()?` that lacks.
+    /// `Layer<..>`, what is missing is `.build()?`.
     ///
     /// # Errors
     ///

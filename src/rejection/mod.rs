@@ -71,6 +71,9 @@ impl Rejection {
     /// For handlers that ask a limiter themselves, since what they count by is in the body. As a response
     /// it is what a layer answers: 429, `Retry-After`, problem details.
     ///
+    /// Of logins mind that a limit by account that refuses is a lock that everybody can shut. Ask for more above it, a
+    /// code say, where you can: [login names](crate::guide::identity#login-names). Here the owner waits:
+    ///
     /// ```
     /// use axum::{Json, Router, extract::State, response::{IntoResponse, Response}, routing::post};
     /// # use axum::{body::Body, http::Request};

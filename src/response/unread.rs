@@ -15,8 +15,9 @@ use crate::ConfigError;
 /// request would fail.
 ///
 /// On HTTP/2 and above the server resets that one stream, and the connection goes on. Some clients drop an answer if the
-/// reset comes together with its end (curl 7.88, for one). So unless it is [left alone](Self::Leave), such an answer ends up
-/// to 100 ms after its last byte, or when the body has: up to 64 KiB of it are read meanwhile, and thrown away.
+/// reset comes together with its end (curl 7.88, for one). So the end of such an answer is held
+/// back until the request's body has ended, for 100 ms at most, whatever the choice, unless it is
+/// [`Leave`](Self::Leave). Up to 64 KiB of the body are read meanwhile, and thrown away.
 ///
 /// | choice | for |
 /// | --- | --- |

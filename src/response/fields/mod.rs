@@ -30,7 +30,7 @@ use crate::{
 /// | [`Draft11`](Self::Draft11) | `RateLimit-Policy: "api";q=50;w=5`, `RateLimit: "api";r=30;t=2` |
 /// | [`Draft07`](Self::Draft07) | `RateLimit-Policy: 50;w=5`, `RateLimit: limit=50, remaining=30, reset=2` |
 /// | [`Draft06`](Self::Draft06) | `RateLimit-Policy: 50;w=5`, `RateLimit-Limit: 50`, `RateLimit-Remaining: 30`, `RateLimit-Reset: 2` |
-/// | [`XRateLimit`](Self::XRateLimit) | `X-RateLimit-Limit: 50`, `X-RateLimit-Remaining: 30`, `X-RateLimit-Reset: 2`, or an epoch |
+/// | [`XRateLimit`](Self::XRateLimit) | `X-RateLimit-Limit: 50`, `X-RateLimit-Remaining: 30`, `X-RateLimit-Reset: 2`, or a second since 1970 |
 ///
 /// - `q` and the limit are what may be spent at once: the burst, or a window's limit. Of an in-flight limit, how many
 ///   may be under way.
@@ -40,8 +40,8 @@ use crate::{
 /// - `t` and reset are the seconds until the quota is whole again, rounded up. `t` is left out, and reset 0, where it
 ///   is whole already. On a refusal they are the number in `Retry-After`.
 ///
-/// `RateLimit-Policy` names all limits that apply to the request and are shown, the other fields speak of the one that
-/// matters most: on a refusal of those that refuse the one with the longest wait, else the one with the least left.
+/// `RateLimit-Policy` names all limits that apply to the request and are shown. The other fields speak of one: on a
+/// refusal, among those that refuse, of the one with the longest wait; else of the one with the least left.
 /// In-flight limits are only in `Draft11`, which has a unit for them, and its `RateLimit` speaks of one where it refuses or
 /// no rate is shown.
 ///
