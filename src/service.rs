@@ -24,8 +24,7 @@ use crate::{
     body::{AnyBody, BodyMode, Erased},
     core::Core,
     future::ResponseFuture,
-    late::{Late, linger},
-    response::Unread,
+    late::{Late, Settled, settle},
     verdict::{Judged, Pass, Verdict},
 };
 
@@ -159,21 +158,14 @@ impl<S: Clone, M> RateLimit<S, M> {
                 }
                 ResponseFuture::escorted(self.inner.call(request), pass)
             }
-            Verdict::Refuse(mut refused) => {
+            Verdict::Refuse(refused) => {
                 let (inner, core) = (self.release_readiness(), Arc::clone(&self.core));
-                match core.unread.of(&request) {
-                    Unread::Nothing => {}
-                    Unread::Close => refused.close(),
-                    Unread::Linger(most) => {
-                        refused = linger(refused, &core, request.into_body(), most);
-                    }
-                    Unread::Drain(most) => {
-                        return ResponseFuture::later(Late::draining(
-                            refused, most, inner, request, core,
-                        ));
+                match settle(refused, request, &core) {
+                    Settled::Answer(refused) => ResponseFuture::refuse(core, refused),
+                    Settled::Reading(read, refused) => {
+                        ResponseFuture::later(Late::draining(read, refused, inner, core))
                     }
                 }
-                ResponseFuture::refuse(core, refused)
             }
             Verdict::Later(later) => {
                 let (inner, core) = (self.release_readiness(), Arc::clone(&self.core));

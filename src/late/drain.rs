@@ -9,13 +9,14 @@ use std::{
 
 use axum_core::body::Body;
 use bytes::{Buf, Bytes};
+use http::Request;
 use http_body::{Frame, SizeHint};
 
 use crate::{
     body::{AnyBody, BoxError},
     clock::{BoxFuture, Time},
     core::Core,
-    response::Most,
+    response::{Most, Unread},
     verdict::Refused,
     waiting::Timer,
 };
@@ -56,8 +57,34 @@ async fn read<B: AnyBody>(mut body: Pin<&mut B>, most: Most, timer: &mut Timer) 
     .await
 }
 
+/// A refusal whose unread body was seen to.
+pub(crate) enum Settled {
+    /// It can be sent.
+    Answer(Refused),
+    /// The body is read first, which says whether it ended within bounds.
+    Reading(BoxFuture<'static, bool>, Refused),
+}
+
+/// Sees to the body of a request that is refused without having been read.
+pub(crate) fn settle<B: AnyBody>(
+    mut refused: Refused,
+    request: Request<B>,
+    core: &Core,
+) -> Settled {
+    match core.unread.of(&request) {
+        Unread::Nothing => {}
+        Unread::Close => refused.close(),
+        Unread::Linger(most) => refused = linger(refused, core, request.into_body(), most),
+        Unread::Drain(most) => {
+            let read = drain(request.into_body(), most, core.time.clone());
+            return Settled::Reading(read, refused);
+        }
+    }
+    Settled::Answer(refused)
+}
+
 /// Reads `body` to its end; says whether it came, within what may be read of it.
-pub(super) fn drain<B: AnyBody>(body: B, most: Most, time: Time) -> BoxFuture<'static, bool> {
+fn drain<B: AnyBody>(body: B, most: Most, time: Time) -> BoxFuture<'static, bool> {
     Box::pin(async move {
         // An announced length that is too long need not be waited for.
         body.size_hint().lower() <= most.bytes
@@ -67,7 +94,7 @@ pub(super) fn drain<B: AnyBody>(body: B, most: Most, time: Time) -> BoxFuture<'s
 
 /// Lets an answer end when `unread` has, the body of its request, within these bounds. On a clock that only tests move
 /// it ends as it is, or each test would have to know of it.
-pub(crate) fn linger<B: AnyBody>(refused: Refused, core: &Core, unread: B, most: Most) -> Refused {
+fn linger<B: AnyBody>(refused: Refused, core: &Core, unread: B, most: Most) -> Refused {
     if core.time.is_manual() {
         return refused;
     }

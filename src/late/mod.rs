@@ -8,19 +8,18 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-pub(crate) use self::drain::linger;
-
 use axum_core::body::Body;
 use http::Request;
 use tower_service::Service;
 
+pub(crate) use self::drain::{Settled, settle};
 use self::given::{Given, IsRead};
 use crate::{
     Head, UnreadBody,
     body::AnyBody,
     clock::BoxFuture,
     core::Core,
-    response::{Most, Unread},
+    response::Unread,
     verdict::{Degradation, Degrade, Later, Pass, Refused, Verdict},
 };
 
@@ -118,13 +117,11 @@ impl<S, B: AnyBody> Late<S, B> {
 
     /// Refused, once the body is read to its end or is too long.
     pub(crate) fn draining(
+        read: BoxFuture<'static, bool>,
         refused: Refused,
-        most: Most,
         inner: S,
-        request: Request<B>,
         core: Arc<Core>,
     ) -> Self {
-        let read = drain::drain(request.into_body(), most, core.time.clone());
         let stage = Stage::Draining(read, Some(refused));
         Self { stage, inner, request: Parked::Gone, core }
     }
@@ -133,15 +130,10 @@ impl<S, B: AnyBody> Late<S, B> {
     fn refuse(&mut self, mut refused: Refused) -> Option<Refused> {
         self.stage = Stage::Over;
         match std::mem::replace(&mut self.request, Parked::Gone) {
-            Parked::Whole(request) => match self.core.unread.of(&request) {
-                Unread::Nothing => {}
-                Unread::Close => refused.close(),
-                Unread::Linger(most) => {
-                    refused = linger(refused, &self.core, request.into_body(), most);
-                }
-                Unread::Drain(most) => {
-                    let read = drain::drain(request.into_body(), most, self.core.time.clone());
-                    self.stage = Stage::Draining(read, Some(refused));
+            Parked::Whole(request) => match settle(refused, request, &self.core) {
+                Settled::Answer(answer) => refused = answer,
+                Settled::Reading(read, answer) => {
+                    self.stage = Stage::Draining(read, Some(answer));
                     return None;
                 }
             },

@@ -272,7 +272,7 @@ impl Planned {
         };
         let spread = rule.spread.unwrap_or(rule.scope.key.is_none());
         let Rule { name, status, policy, scope, cost, advertised, .. } = rule;
-        let is_shown = advertised || scope.key.as_ref().is_some_and(|key| !key.is_global());
+        let is_shown = advertised || scope.has_own_key();
         Ok(Self {
             by: Refuser::new(name, status, policy, spread, Reason::Quota, defaults).shown(is_shown),
             scope: Scoped::new(scope, hasher),

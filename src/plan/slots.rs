@@ -22,7 +22,7 @@ impl PlannedSlots {
         let InFlight { slots, scope, status, retry_after, policy, spread, advertised, .. } = limit;
         slots.set_time(defaults.time.clone());
         let (name, spread) = (Arc::clone(slots.name()), spread.unwrap_or(scope.key.is_none()));
-        let is_shown = advertised || scope.key.as_ref().is_some_and(|key| !key.is_global());
+        let is_shown = advertised || scope.has_own_key();
         let scope = Scoped::new(scope, slots.hasher().clone());
         let by = Refuser::new(name, status, policy, spread, Reason::InFlight, defaults);
         Self { by: by.shown(is_shown), scope, slots, retry_after }

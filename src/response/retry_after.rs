@@ -6,9 +6,12 @@ use http::{HeaderMap, header};
 
 /// A wait as whole seconds: rounded up, and never zero, which would invite a retry at once.
 pub(crate) fn seconds(wait: Duration) -> u64 {
-    let whole = wait.as_secs();
-    let seconds = if wait.subsec_nanos() > 0 { whole.saturating_add(1) } else { whole };
-    seconds.max(1)
+    rounded_up(wait).max(1)
+}
+
+/// In whole seconds, rounded up.
+pub(super) fn rounded_up(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 /// What an answer says already, where that is whole seconds and no date.

@@ -12,6 +12,11 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
+    /// Whether callers have counts of their own: a key that is not one for all.
+    pub(crate) fn has_own_key(&self) -> bool {
+        self.key.as_ref().is_some_and(|key| !key.is_global())
+    }
+
     /// Applies to what also matches `matcher`.
     pub(crate) fn narrow(&mut self, matcher: Match) {
         self.matcher = Some(match self.matcher.take() {

@@ -11,20 +11,28 @@ fn one_permit() -> [Algorithm; 2] {
     [bucket(1).into(), SlidingLog::per_hour(1).into()]
 }
 
+/// A limit, and another thread that takes of it.
+fn beside(
+    algorithm: Algorithm,
+    take: fn(&Holding) -> bool,
+) -> (Arc<Holding>, thread::JoinHandle<bool>) {
+    let limit = Arc::new(Holding::new(algorithm));
+    let theirs = Arc::clone(&limit);
+    (limit, thread::spawn(move || take(&theirs)))
+}
+
+fn hold_and_commit(limit: &Holding) -> bool {
+    let held = limit.hold(SECOND, 1);
+    held.inspect(|held| limit.commit(held, SECOND)).is_some()
+}
+
 #[test]
 fn a_permit_is_held_or_charged_and_never_both() {
     for algorithm in one_permit() {
         check(move || {
-            let limit = Arc::new(Holding::new(algorithm));
-            let other = {
-                let limit = Arc::clone(&limit);
-                thread::spawn(move || limit.charge(SECOND, 1))
-            };
-            let held = limit.hold(SECOND, 1);
-            if let Some(held) = &held {
-                limit.commit(held, SECOND);
-            }
-            assert!(other.join().unwrap() != held.is_some());
+            let (limit, other) = beside(algorithm, |limit| limit.charge(SECOND, 1));
+            let own = hold_and_commit(&limit);
+            assert!(other.join().unwrap() != own);
             assert_eq!(limit.remaining(SECOND), 0);
         });
     }
@@ -34,16 +42,8 @@ fn a_permit_is_held_or_charged_and_never_both() {
 fn of_two_holds_of_one_permit_one_is_made() {
     for algorithm in one_permit() {
         check(move || {
-            let limit = Arc::new(Holding::new(algorithm));
-            let other = {
-                let limit = Arc::clone(&limit);
-                thread::spawn(move || {
-                    let held = limit.hold(SECOND, 1);
-                    held.inspect(|held| limit.commit(held, SECOND)).is_some()
-                })
-            };
-            let held = limit.hold(SECOND, 1);
-            let own = held.inspect(|held| limit.commit(held, SECOND)).is_some();
+            let (limit, other) = beside(algorithm, hold_and_commit);
+            let own = hold_and_commit(&limit);
             assert!(other.join().unwrap() != own);
             assert_eq!(limit.remaining(SECOND), 0);
         });
@@ -54,11 +54,7 @@ fn of_two_holds_of_one_permit_one_is_made() {
 fn what_is_let_go_is_left_for_others() {
     for algorithm in one_permit() {
         check(move || {
-            let limit = Arc::new(Holding::new(algorithm));
-            let other = {
-                let limit = Arc::clone(&limit);
-                thread::spawn(move || limit.charge(SECOND, 1))
-            };
+            let (limit, other) = beside(algorithm, |limit| limit.charge(SECOND, 1));
             if let Some(held) = limit.hold(SECOND, 1) {
                 limit.release(&held);
             }

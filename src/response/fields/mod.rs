@@ -183,11 +183,9 @@ impl Wait {
         // More are told than it is where they are spread, or where another limit's are longer.
         let told =
             if retry_after::seconds(wait) == secs { wait } else { Duration::from_secs(secs) };
-        let until = time.utc_at_zero().saturating_add(now.into()).saturating_add(told);
-        let part_of_second = u64::from(until.subsec_nanos() > 0);
         Some(Self {
             secs: NonZeroU32::new(u32::try_from(secs).unwrap_or(u32::MAX))?,
-            until: until.as_secs().saturating_add(part_of_second),
+            until: epoch_secs(time, now, told),
         })
     }
 }
@@ -303,7 +301,8 @@ impl Policies {
                     let reset = match form {
                         Reset::After => reset,
                         Reset::Epoch => {
-                            standing.wait.map_or_else(|| self.this_second(), |wait| wait.until)
+                            let now = || epoch_secs(&self.time, self.time.now(), Duration::ZERO);
+                            standing.wait.map_or_else(now, |wait| wait.until)
                         }
                     };
                     for (name, number) in X_RATELIMIT.into_iter().zip([limit, remaining, reset]) {
@@ -313,12 +312,12 @@ impl Policies {
             }
         }
     }
+}
 
-    /// The second since 1970 that it is, rounded up.
-    fn this_second(&self) -> u64 {
-        let now = self.time.utc_at_zero().saturating_add(self.time.now().into());
-        now.as_secs().saturating_add(u64::from(now.subsec_nanos() > 0))
-    }
+/// The second since 1970, rounded up, in which `wait` is over.
+fn epoch_secs(time: &Time, now: Nanos, wait: Duration) -> u64 {
+    let until = time.utc_at_zero().saturating_add(now.into()).saturating_add(wait);
+    retry_after::rounded_up(until)
 }
 
 /// Redirects have no fields: a client that is told that nothing is left might not follow.
