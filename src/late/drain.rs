@@ -66,6 +66,7 @@ pub(crate) enum Settled {
 }
 
 /// Sees to the body of a request that is refused without having been read.
+#[inline(always)] // a call would move the refusal twice, each time one is sent
 pub(crate) fn settle<B: AnyBody>(
     mut refused: Refused,
     request: Request<B>,
