@@ -179,11 +179,7 @@ impl Core {
         if !rule.scope.applies(head) {
             return Whose::Nobodys;
         }
-        let whose = rule.whose(head, |tiers| {
-            if tiers.is_news() {
-                self.watch.raise(Fault::Tier, Some(&rule.by.name));
-            }
-        });
+        let whose = rule.whose(head, || self.watch.raise(Fault::Tier, Some(&rule.by.name)));
         if !matches!(whose, Whose::Of(_)) {
             self.missed(&rule.scope, &rule.by.name);
         }

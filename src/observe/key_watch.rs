@@ -2,14 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::{Lacking, Once};
 use crate::{clock::Nanos, event::Fault};
 
 /// How long one key alone must be seen, and how often, before that is a fault.
 const ONE_KEY_NANOS: u64 = 60_000_000_000;
 const ONE_KEY_REQUESTS: u64 = 100;
-
-/// How many requests without a key, and none with one, are a fault.
-const NO_KEY_REQUESTS: u64 = 1_000;
 
 /// Watches the keys of one rule until a second key is seen; then costs one relaxed load a request.
 ///
@@ -20,8 +18,8 @@ pub(crate) struct KeyWatch {
     first: AtomicU64,
     since: AtomicU64,
     requests: AtomicU64,
-    missing: AtomicU64,
-    overflowed: AtomicBool,
+    missing: Lacking,
+    overflowed: Once,
     /// What stands for a missing key where such requests count together.
     shared: Option<u64>,
 }
@@ -47,6 +45,7 @@ impl KeyWatch {
         if self.shared == Some(hash) {
             return self.missed();
         }
+        self.missing.found();
         self.requests.fetch_add(1, Ordering::Relaxed);
         let first = self.first.load(Ordering::Relaxed);
         if first == 0 {
@@ -67,20 +66,12 @@ impl KeyWatch {
     }
 
     /// The rule's keys have had to share overflow buckets.
-    #[cold]
     pub(crate) fn overflowed(&self) -> Option<Fault> {
-        // Read first, so that a flood of new keys does not write one line from all processors.
-        let told = self.overflowed.load(Ordering::Relaxed)
-            || self.overflowed.swap(true, Ordering::Relaxed);
-        (!told).then_some(Fault::Keys)
+        self.overflowed.is_news().then_some(Fault::Keys)
     }
 
+    /// A request had no key: no fault once one was seen.
     pub(crate) fn missed(&self) -> Option<Fault> {
-        // Once a key was seen, requests without one are no fault.
-        if self.requests.load(Ordering::Relaxed) > 0 {
-            return None;
-        }
-        let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
-        (missing == NO_KEY_REQUESTS).then_some(Fault::NoKey)
+        self.missing.is_fault().then_some(Fault::NoKey)
     }
 }

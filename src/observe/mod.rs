@@ -1,6 +1,7 @@
 //! Looking on: set-up faults, found once and told to observers and to `tracing`.
 
 mod key_watch;
+mod once;
 
 use std::{
     fmt,
@@ -11,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use self::key_watch::KeyWatch;
+pub(crate) use self::{
+    key_watch::KeyWatch,
+    once::{Lacking, Once},
+};
 use crate::event::{Admitted, Fault, Finished, Left, Observer, Rejected, SetupFault};
 
 /// How many requests are looked at closely, for faults that show at once.

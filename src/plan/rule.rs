@@ -105,11 +105,7 @@ impl Planned {
 
     /// Whose permits the request spends. `unknown` is called where it names a tier that the rule does not have.
     #[inline]
-    pub(crate) fn whose(
-        &self,
-        head: &Head<'_>,
-        unknown: impl FnOnce(&PlannedTiers),
-    ) -> Whose<Seat> {
+    pub(crate) fn whose(&self, head: &Head<'_>, unknown: impl FnOnce()) -> Whose<Seat> {
         self.whose_in(head, |tiers, own| tiers.quota(head, own, unknown))
     }
 

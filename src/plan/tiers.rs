@@ -1,13 +1,11 @@
 //! [`PlannedTiers`]: a rule's tiers, compiled; and the quotas there are for tiers and factors.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use crate::{
     Algorithm, ConfigError, Head, Quota,
     algorithm::{Compiled, Epoch},
+    observe::{Lacking, Once},
     request::key::KeyBy,
     rule::{Pick, Tiers},
 };
@@ -21,15 +19,11 @@ pub(crate) struct PlannedTiers {
     pick: Arc<Pick>,
     /// How many quotas each tier has, one for each factor of the key.
     factors: u8,
-    /// Whether a name was seen that no tier has, or none for long.
-    told: AtomicBool,
-    /// Whether a request was in a tier, and how many were in none before that.
-    picked: AtomicBool,
-    none: AtomicU64,
+    /// Whether any request is in a tier.
+    in_none: Lacking,
+    /// That a name was seen that no tier has, or none for long.
+    unknown: Once,
 }
-
-/// How many requests in no tier, and none in one, are a fault.
-const NO_TIER_REQUESTS: u64 = 1_000;
 
 impl PlannedTiers {
     /// `None` where the rule has none. `factors` are at most sixteen.
@@ -40,37 +34,23 @@ impl PlannedTiers {
             names,
             pick,
             factors: factors as u8,
-            told: AtomicBool::new(false),
-            picked: AtomicBool::new(false),
-            none: AtomicU64::new(0),
+            in_none: Lacking::default(),
+            unknown: Once::default(),
         })
     }
 
-    /// The index of the quota that the request's tier has in place of the rule's own. `unknown` is called where
-    /// no tier has its name, and where none of many requests was in any.
-    pub(super) fn quota(&self, head: &Head<'_>, own: usize, unknown: impl FnOnce(&Self)) -> usize {
-        let Some(name) = (self.pick)(head) else {
-            // Once a request was in a tier, others may be in none.
-            if !self.picked.load(Ordering::Relaxed)
-                && self.none.fetch_add(1, Ordering::Relaxed) + 1 == NO_TIER_REQUESTS
-            {
-                unknown(self);
-            }
-            return own;
-        };
-        match self.number(name) {
-            Some(tier) => {
-                // Read first, so that not every request writes. Relaxed: a race makes a warning come later.
-                if !self.picked.load(Ordering::Relaxed) {
-                    self.picked.store(true, Ordering::Relaxed);
-                }
-                self.quota_of(tier, own)
-            }
-            None => {
-                unknown(self);
-                own
-            }
+    /// The index of the quota that the request's tier has in place of the rule's own. `unknown` is called once: where
+    /// no tier has its name, or none of many requests was in any.
+    pub(super) fn quota(&self, head: &Head<'_>, own: usize, unknown: impl FnOnce()) -> usize {
+        let name = (self.pick)(head);
+        if let Some(tier) = name.and_then(|name| self.number(name)) {
+            self.in_none.found();
+            return self.quota_of(tier, own);
         }
+        if (name.is_some() || self.in_none.is_fault()) && self.unknown.is_news() {
+            unknown();
+        }
+        own
     }
 
     /// The same of a request that was asked about before: what it shows of the set-up has been seen.
@@ -98,14 +78,6 @@ impl PlannedTiers {
     /// The names, in the order written.
     pub(crate) fn names(&self) -> &[Arc<str>] {
         &self.names
-    }
-
-    /// Whether that is news.
-    #[cold]
-    pub(crate) fn is_news(&self) -> bool {
-        // Read first, so that a flood does not write one line from all processors. Relaxed: a race at the
-        // first is settled by the swap.
-        !(self.told.load(Ordering::Relaxed) || self.told.swap(true, Ordering::Relaxed))
     }
 }
 
