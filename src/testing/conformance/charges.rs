@@ -4,17 +4,9 @@ use std::time::Duration;
 
 use super::{
     model::History,
-    trial::{Limited, Stop, Trial, Tried, demand, interleaved, said},
+    trial::{Stop, Trial, Tried, demand, interleaved, said},
 };
 use crate::{backend::Charge, clock::Nanos};
-
-/// Two limiters on one backend.
-fn two(trial: &Trial<'_>) -> Tried<[Limited; 2]> {
-    let one = trial.with(&trial.spec("one"))?;
-    let other = trial.on(&one.backend, &trial.spec("other"))?;
-    demand!(one.id != other.id, "expected an id for each limiter, got {:?} twice", one.id);
-    Ok([one, other])
-}
 
 pub(super) async fn one_verdict_a_charge(trial: &Trial<'_>) -> Tried {
     let first = trial.with(&trial.spec("limiter-0"))?;
@@ -46,7 +38,7 @@ pub(super) async fn one_verdict_a_charge(trial: &Trial<'_>) -> Tried {
 pub(super) async fn all_or_none(trial: &Trial<'_>) -> Tried {
     // Where the one that refuses is asked last, and first; for now, and for ever.
     for (at, never) in [(1, false), (0, false), (1, true), (0, true)] {
-        let limiters = two(trial)?;
+        let limiters = trial.two()?;
         let (now, limit) = (trial.base(), limiters[0].limit());
         let mut costs = [1, 1];
         if never {
@@ -68,7 +60,7 @@ pub(super) async fn all_or_none(trial: &Trial<'_>) -> Tried {
         limiters[1 - at].drains(now, b"key", limit, when).await?;
     }
     // And all, where all fit.
-    let limiters = two(trial)?;
+    let limiters = trial.two()?;
     let (now, limit) = (trial.base(), limiters[0].limit());
     let charges = [0, 1].map(|n: usize| limiters[n].charge(b"key", 1));
     let verdicts = limiters[0].check(now, &charges).await?;
@@ -125,7 +117,7 @@ pub(super) async fn at_once_within_the_limit(trial: &Trial<'_>) -> Tried {
 }
 
 pub(super) async fn at_once_whole_or_not(trial: &Trial<'_>) -> Tried {
-    let limiters = two(trial)?;
+    let limiters = trial.two()?;
     let (now, limit) = (trial.base(), limiters[0].limit());
     let charge = |n: usize| limiters[n].charge(b"key", 1);
     // One has less left than the other, and they are asked in either order.

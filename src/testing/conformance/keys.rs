@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    model::{Expected, History, Model},
-    trial::{Trial, Tried, demand, failed, said},
+    model::{Expected, History},
+    trial::{Trial, Tried, demand, keyed, said},
 };
-use crate::{Algorithm, ConfigError, Decision, Quota, backend::LimiterSpec, clock::Nanos};
+use crate::{Algorithm, ConfigError, Decision, Quota, backend::LimiterSpec};
 
 pub(super) async fn keys_apart(trial: &Trial<'_>) -> Tried {
     let limited = trial.limited()?;
@@ -32,27 +32,26 @@ pub(super) async fn keys_apart(trial: &Trial<'_>) -> Tried {
 }
 
 pub(super) async fn limiters_apart(trial: &Trial<'_>) -> Tried {
-    let one = trial.with(&trial.spec("one"))?;
-    let other = trial.on(&one.backend, &trial.spec("other"))?;
+    let [one, other] = trial.two()?;
     let now = trial.base();
     one.drains(now, b"key", one.limit(), "a new key").await?;
     other.drains(now, b"key", other.limit(), "the same key of another limiter").await
 }
 
 pub(super) async fn quotas_apart(trial: &Trial<'_>) -> Tried {
-    let greater = trial.of(trial.algorithm.relaxed(2)?);
+    let greater = trial.algorithm.relaxed(2)?;
     let spec = LimiterSpec {
-        quotas: vec![trial.algorithm.quota(), greater.quota()],
+        quotas: vec![trial.algorithm.quota(), greater],
         factors: vec![1, 2],
         ..trial.spec("tried")
     };
     let own = trial.with(&spec)?;
-    let limits = [own.limit(), Model::new(&greater, 0, trial.tick).limit];
+    let limits = [own.limit(), trial.limit_of(greater)];
     let now = trial.base();
     for (quota, key) in [(0, &b"first"[..]), (1, b"second"), (0, b"third"), (1, b"fourth")] {
         let expected = limits[quota];
         let all = own.charge(key, expected).quota_index(quota);
-        let got = own.check(now, &[all]).await?.as_slice()[0].decision();
+        let got = own.take(now, all).await?.decision();
         demand!(
             got.is_allowed() && got.limit() == expected,
             "the whole limit of quota {quota}: expected allowed by a limit of {expected}, got {} by {}",
@@ -60,15 +59,10 @@ pub(super) async fn quotas_apart(trial: &Trial<'_>) -> Tried {
             got.limit()
         );
         let more = own.charge(key, 1).quota_index(quota);
-        let got = own.check(now, &[more]).await?.as_slice()[0].decision();
+        let got = own.take(now, more).await?.decision();
         demand!(!got.is_allowed(), "one more than quota {quota}: expected denied, got allowed");
         // Peek and reset are told of the quota as well.
-        let got = own
-            .backend
-            .peek(Nanos::new(now), &more)
-            .resolve()
-            .await
-            .map_err(|error| failed(&error))?;
+        let got = own.peek(now, more).await?;
         demand!(
             !got.is_allowed() && got.limit() == expected,
             "peeking at one more than quota {quota}: expected denied by a limit of {expected}, got {} by {}",
@@ -77,9 +71,8 @@ pub(super) async fn quotas_apart(trial: &Trial<'_>) -> Tried {
         );
     }
     let all = own.charge(b"second", limits[1]).quota_index(1);
-    let known =
-        own.backend.reset(Nanos::new(now), &all).resolve().await.map_err(|error| failed(&error))?;
-    let got = own.check(now, &[all]).await?.as_slice()[0].decision();
+    let known = own.reset(now, all).await?;
+    let got = own.take(now, all).await?.decision();
     demand!(
         known && got.is_allowed(),
         "the reset of a spent key of quota 1, and its whole limit: expected known and allowed, got {known} and {}",
@@ -94,13 +87,13 @@ async fn undo_names_the_quota(trial: &Trial<'_>, now: u64) -> Tried {
     let spec = LimiterSpec { quotas: vec![quota, quota], factors: vec![1], ..trial.spec("tried") };
     let limited = trial.with(&spec)?;
     let all = limited.charge(b"key", limited.limit());
-    let first = limited.check(now, &[all]).await?.all_allowed();
-    let second = limited.check(now, &[all.quota_index(1)]).await?;
+    let first = limited.take(now, all).await?.decision().is_allowed();
+    let second = limited.take(now, all.quota_index(1)).await?;
     // Where a key's count is the same under any quota it is denied, and there is nothing to undo.
-    if second.all_allowed() {
-        limited.undo(now, second.as_slice()[0].receipt());
+    if second.decision().is_allowed() {
+        limited.undo(now, second.receipt());
     }
-    let got = limited.check(now, &[limited.charge(b"key", 1)]).await?.as_slice()[0].decision();
+    let got = limited.ask(now, b"key", 1).await?;
     demand!(
         first && !got.is_allowed(),
         "a key that was spent under quota 0, after the undo of a charge under quota 1: expected denied, got {}",
@@ -118,7 +111,7 @@ pub(super) async fn peek_says(trial: &Trial<'_>) -> Tried {
             let key = format!("{spent} {cost}").into_bytes();
             let _ = limited.ask(base, &key, spent).await?;
             let left = limited.ask(now, &key, 0).await?.remaining();
-            let peeked = limited.peek(now, &key, cost).await?;
+            let peeked = limited.peek(now, limited.charge(&key, cost)).await?;
             let got = limited.ask(now, &key, cost).await?;
             let as_said = |decision: &Decision| {
                 (decision.is_allowed(), decision.retry_after(), decision.limit())
@@ -153,11 +146,13 @@ pub(super) async fn peek_changes_nothing(trial: &Trial<'_>) -> Tried {
     for (now, spent) in [(base, limit / 2), (base + trial.part(1, 4), 0)] {
         for _ in 0..5 {
             for cost in [1, limit] {
-                let got = limited.peek(now, b"key", cost).await?;
+                let got = limited.peek(now, limited.charge(b"key", cost)).await?;
                 let expected = model.decide(&history, now, cost);
-                if let Some(difference) = limited.differs(expected, &got) {
-                    demand!(false, "peeking again at a charge of {cost}: {difference}");
-                }
+                limited.agrees(
+                    expected,
+                    &got,
+                    format_args!("peeking again at a charge of {cost}"),
+                )?;
             }
         }
         let expected = model.decide(&history, now, spent);
@@ -176,19 +171,19 @@ pub(super) async fn reset_forgets(trial: &Trial<'_>) -> Tried {
     let (now, limit) = (trial.base(), limited.limit());
     let _ = limited.ask(now, b"asked", 0).await?;
     let _ = limited.ask(now, b"asked", limit.saturating_add(1)).await?;
-    let _ = limited.peek(now, b"asked", 1).await?;
+    let _ = limited.peek(now, limited.charge(b"asked", 1)).await?;
     for key in [&b"new"[..], b"asked"] {
-        let known = limited.reset(now, key).await?;
+        let known = limited.reset(now, limited.charge(key, 1)).await?;
         demand!(!known, "resetting a key that spent nothing: expected nothing known, got known");
     }
     limited.drains(now, b"key", limit, "a new key").await?;
     limited.drains(now, b"other", limit, "another new key").await?;
-    let known = limited.reset(now, b"key").await?;
+    let known = limited.reset(now, limited.charge(b"key", 1)).await?;
     demand!(known, "resetting a spent key: expected known, got nothing known");
     limited.drains(now, b"key", limit, "after its reset").await?;
     limited.drains(now, b"other", 0, "after the reset of another key").await?;
-    let _ = limited.reset(now, b"key").await?;
-    let again = limited.reset(now, b"key").await?;
+    let _ = limited.reset(now, limited.charge(b"key", 1)).await?;
+    let again = limited.reset(now, limited.charge(b"key", 1)).await?;
     demand!(!again, "resetting a key twice: expected nothing known, got known");
     Ok(())
 }
@@ -199,7 +194,7 @@ pub(super) async fn refuses_nothing(trial: &Trial<'_>) -> Tried {
     let backend = (trial.make)();
     backend.register(&trial.spec("tried"))?;
     let register = |name: &str, algorithm: Algorithm| -> Result<_, ConfigError> {
-        backend.register(&LimiterSpec::new(name, algorithm).keyed(1_000))
+        backend.register(&keyed(name, algorithm))
     };
     let none = trial.of(Quota::new(0, quota.period()));
     demand!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     model::{Expected, History},
-    trial::{Beside, Stop, Trial, Tried, demand, said},
+    trial::{Beside, Trial, Tried, demand, said},
 };
 
 pub(super) async fn allows_the_limit(trial: &Trial<'_>) -> Tried {
@@ -30,9 +30,10 @@ pub(super) async fn says_the_limit(trial: &Trial<'_>) -> Tried {
     let (now, limit) = (trial.base(), limited.limit());
     // Nothing, all of it, one too many, and what never fits.
     for cost in [0, limit, 1, limit.saturating_add(1)] {
-        for decision in
-            [limited.peek(now, b"key", cost).await?, limited.ask(now, b"key", cost).await?]
-        {
+        for decision in [
+            limited.peek(now, limited.charge(b"key", cost)).await?,
+            limited.ask(now, b"key", cost).await?,
+        ] {
             let got = decision.limit();
             demand!(got == limit, "a charge of {cost}: expected limit {limit}, got {got}");
         }
@@ -84,9 +85,7 @@ async fn is_exact(trial: &Trial<'_>, apart: u64, pieces: u64, cost: u64) -> Trie
     let expected = limited.model.decide(&history, now, cost);
     let denied = limited.ask(now, b"key", cost).await?;
     let Expected::Denied(wait) = expected else { return Ok(()) };
-    if let Some(difference) = limited.differs(expected, &denied) {
-        return Err(Stop::Broken(format!("a charge of {cost} on a spent key: {difference}")));
-    }
+    limited.agrees(expected, &denied, format_args!("a charge of {cost} on a spent key"))?;
     if wait > trial.tick {
         let early = limited.ask(now + wait - trial.tick, b"key", cost).await?;
         demand!(

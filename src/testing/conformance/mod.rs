@@ -18,8 +18,7 @@ use self::{
 };
 use crate::{
     Algorithm, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, StartLevel, TokenBucket,
-    backend::{Backend, LimiterSpec},
-    clock::BoxFuture,
+    backend::Backend, clock::BoxFuture,
 };
 
 /// The checks that every backend has to pass: whether it keeps what [`Backend`] promises.
@@ -171,7 +170,7 @@ impl fmt::Debug for Conformance {
 }
 
 async fn is_counted(trial: &Trial<'_>) -> Tried {
-    (trial.make)().register(&LimiterSpec::new("tried", trial.algorithm).keyed(1_000))?;
+    trial.limited()?;
     Ok(())
 }
 

@@ -43,7 +43,7 @@ pub(super) enum Expected {
     Never,
 }
 
-const DAY: u64 = 86_400_000_000_000;
+pub(super) const DAY: u64 = 86_400_000_000_000;
 
 impl Model {
     pub(super) fn new(algorithm: &Algorithm, utc: u64, tick: u64) -> Self {

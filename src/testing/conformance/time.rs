@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    model::Model,
-    trial::{Beside, Limited, Stop, Trial, Tried, demand, said},
+    model::{DAY, Model},
+    trial::{Beside, Limited, Stop, Trial, Tried, demand, keyed, said},
 };
 use crate::{Algorithm, Quota, backend::LimiterSpec, clock::Nanos};
 
@@ -50,7 +50,7 @@ pub(super) async fn idleness_earns_the_limit(trial: &Trial<'_>) -> Tried {
 
 /// Thirty years on. Microseconds by then, times a small number of permits, still fit into a float's 53 bits, which is
 /// what a script in a store may count in.
-const FAR: u64 = 30 * 365 * 86_400_000_000_000;
+const FAR: u64 = 30 * 365 * DAY;
 
 pub(super) async fn far_instants(trial: &Trial<'_>) -> Tried {
     let limited = trial.limited()?;
@@ -74,7 +74,7 @@ pub(super) async fn aligned_in_utc(trial: &Trial<'_>) -> Tried {
         _ => return Err(Stop::Pointless),
     }
     // Twenty years, and most of a window.
-    let utc = 20 * 365 * 86_400_000_000_000 / trial.tick * trial.tick + trial.part(2, 3);
+    let utc = 20 * 365 * DAY / trial.tick * trial.tick + trial.part(2, 3);
     let utc_at_zero = Duration::from_nanos(utc);
     let limited = trial.with(&LimiterSpec { utc_at_zero, ..trial.spec("tried") })?;
     let end = limited.model.end(trial.base());
@@ -93,10 +93,8 @@ pub(super) fn replaced(
     quota: Quota,
 ) -> Tried<Limited> {
     let algorithm = trial.of(quota);
-    let spec = LimiterSpec {
-        now: Nanos::new(now),
-        ..LimiterSpec::new("tried", algorithm).keyed(1_000).replacing(limited.id)
-    };
+    let spec =
+        LimiterSpec { now: Nanos::new(now), ..keyed("tried", algorithm).replacing(limited.id) };
     let id = limited.backend.register(&spec)?;
     demand!(
         id == limited.id,
@@ -179,11 +177,11 @@ async fn second_quota_holds(trial: &Trial<'_>, now: u64) -> Tried {
     };
     let limited = trial.with(&spec(quota))?;
     limited.backend.register(&spec(greater).replacing(limited.id))?;
-    let limits = [limited.limit(), Model::new(&trial.of(greater), 0, trial.tick).limit];
+    let limits = [limited.limit(), trial.limit_of(greater)];
     for (index, key) in [(0, &b"first"[..]), (1, b"second")] {
         for (cost, expected) in [(limits[index], true), (1, false)] {
             let charge = limited.charge(key, cost).quota_index(index);
-            let got = limited.check(now, &[charge]).await?.as_slice()[0].decision();
+            let got = limited.take(now, charge).await?.decision();
             demand!(
                 got.is_allowed() == expected,
                 "the second of two quotas was changed; a charge of {cost} under quota {index}, with a limit of {}: \

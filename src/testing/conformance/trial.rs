@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::model::{Expected, History, Model};
+use super::model::{DAY, Expected, History, Model};
 use crate::{
     Algorithm, BackendError, ConfigError, Decision, Quota,
     backend::{Answer, Backend, Charge, LimiterId, LimiterSpec, Receipt, Verdict, Verdicts},
@@ -72,11 +72,16 @@ pub(super) struct Limited {
 }
 
 /// Ten years: windows may lie before it.
-const BASE: u64 = 3_650 * 86_400_000_000_000;
+const BASE: u64 = 3_650 * DAY;
+
+/// What a limiter with keys is, for a backend.
+pub(super) fn keyed(name: &str, algorithm: Algorithm) -> LimiterSpec {
+    LimiterSpec::new(name, algorithm).keyed(1_000)
+}
 
 impl Trial<'_> {
     pub(super) fn spec(&self, name: &str) -> LimiterSpec {
-        LimiterSpec::new(name, self.algorithm).keyed(1_000)
+        keyed(name, self.algorithm)
     }
 
     /// A new limiter on a new backend.
@@ -95,6 +100,19 @@ impl Trial<'_> {
         let utc = u64::try_from(spec.utc_at_zero.as_nanos()).unwrap_or(0);
         let model = Model::new(&spec.algorithm, utc, self.tick);
         Ok(Limited { backend: backend.clone(), id, model })
+    }
+
+    /// Two limiters on one backend.
+    pub(super) fn two(&self) -> Tried<[Limited; 2]> {
+        let one = self.with(&self.spec("one"))?;
+        let other = self.on(&one.backend, &self.spec("other"))?;
+        demand!(one.id != other.id, "expected an id for each limiter, got {:?} twice", one.id);
+        Ok([one, other])
+    }
+
+    /// The limit of the same algorithm with another quota.
+    pub(super) fn limit_of(&self, quota: Quota) -> u64 {
+        Model::new(&self.of(quota), 0, self.tick).limit
     }
 
     /// The same algorithm with another quota.
@@ -135,23 +153,35 @@ impl Limited {
     }
 
     /// Checks one charge.
-    pub(super) async fn take(&self, now: u64, key: &[u8], cost: u64) -> Tried<Verdict> {
-        let verdicts = self.check(now, &[self.charge(key, cost)]).await?;
+    pub(super) async fn take(&self, now: u64, charge: Charge<'_>) -> Tried<Verdict> {
+        let verdicts = self.check(now, &[charge]).await?;
         // `check` has seen that there is one.
         verdicts.as_slice().first().copied().ok_or(Stop::Pointless)
     }
 
-    pub(super) async fn ask(&self, now: u64, key: &[u8], cost: u64) -> Tried<Decision> {
-        Ok(self.take(now, key, cost).await?.decision())
+    /// Checks one charge that must be allowed.
+    pub(super) async fn granted(&self, now: u64, key: &[u8], cost: u64) -> Tried<Verdict> {
+        let verdict = self.take(now, self.charge(key, cost)).await?;
+        let decision = verdict.decision();
+        demand!(
+            decision.is_allowed(),
+            "a new key, a charge of {cost}: expected allowed, got {}",
+            said(&decision)
+        );
+        Ok(verdict)
     }
 
-    pub(super) async fn peek(&self, now: u64, key: &[u8], cost: u64) -> Tried<Decision> {
-        let answer = self.backend.peek(Nanos::new(now), &self.charge(key, cost));
+    pub(super) async fn ask(&self, now: u64, key: &[u8], cost: u64) -> Tried<Decision> {
+        Ok(self.take(now, self.charge(key, cost)).await?.decision())
+    }
+
+    pub(super) async fn peek(&self, now: u64, charge: Charge<'_>) -> Tried<Decision> {
+        let answer = self.backend.peek(Nanos::new(now), &charge);
         answer.resolve().await.map_err(|error| failed(&error))
     }
 
-    pub(super) async fn reset(&self, now: u64, key: &[u8]) -> Tried<bool> {
-        let answer = self.backend.reset(Nanos::new(now), &self.charge(key, 1));
+    pub(super) async fn reset(&self, now: u64, charge: Charge<'_>) -> Tried<bool> {
+        let answer = self.backend.reset(Nanos::new(now), &charge);
         answer.resolve().await.map_err(|error| failed(&error))
     }
 
@@ -191,8 +221,8 @@ impl Limited {
         Ok(())
     }
 
-    /// What a model's answer is in words, beside a backend's.
-    pub(super) fn differs(&self, expected: Expected, got: &Decision) -> Option<String> {
+    /// Demands that a backend's answer is the model's.
+    pub(super) fn agrees(&self, expected: Expected, got: &Decision, when: impl Display) -> Tried {
         let wait = got.retry_after().map(|wait| wait.as_nanos());
         let agrees = match expected {
             Expected::Allowed => got.is_allowed(),
@@ -207,7 +237,8 @@ impl Limited {
             Expected::Never => "denied as never".to_owned(),
             Expected::Denied(wait) => format!("denied for {:?}", Duration::from_nanos(wait)),
         };
-        (!agrees).then(|| format!("expected {expected}, got {}", said(got)))
+        demand!(agrees, "{when}: expected {expected}, got {}", said(got));
+        Ok(())
     }
 }
 
@@ -237,9 +268,7 @@ impl<'a> Beside<'a> {
         let model = &self.limited.model;
         let expected = model.decide(&self.history, now, cost);
         let got = self.limited.ask(now, &self.key, cost).await?;
-        if let Some(difference) = self.limited.differs(expected, &got) {
-            return Err(Stop::Broken(format!("{when}, a charge of {cost}: {difference}")));
-        }
+        self.limited.agrees(expected, &got, format_args!("{when}, a charge of {cost}"))?;
         if expected == Expected::Allowed {
             self.history.spend(now, cost);
         }

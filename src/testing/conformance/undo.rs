@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{
     model::History,
     time::{half, replaced},
-    trial::{Limited, Trial, Tried, demand, said},
+    trial::{Limited, Trial, Tried, demand},
 };
 use crate::{backend::Verdict, clock::Nanos};
 
@@ -54,12 +54,7 @@ pub(super) async fn is_no_gift(trial: &Trial<'_>) -> Tried {
             let limited = trial.limited()?;
             let (base, limit) = (trial.base(), limited.limit());
             let cost = if half { limit.div_ceil(2) } else { limit };
-            let verdict = limited.take(base, b"key", cost).await?;
-            demand!(
-                verdict.decision().is_allowed(),
-                "a new key: got {}",
-                said(&verdict.decision())
-            );
+            let verdict = limited.granted(base, b"key", cost).await?;
             let now = base + wait;
             limited.undo(now, verdict.receipt());
             let mut kept = History::default();
@@ -94,8 +89,7 @@ pub(super) async fn later_charges_stay(trial: &Trial<'_>) -> Tried {
         let limited = trial.limited()?;
         let (base, limit) = (trial.base(), limited.limit());
         let cost = limit.div_ceil(2);
-        let verdict = limited.take(base, b"key", cost).await?;
-        demand!(verdict.decision().is_allowed(), "a new key: got {}", said(&verdict.decision()));
+        let verdict = limited.granted(base, b"key", cost).await?;
         let (mut without, mut kept) = (History::default(), History::default());
         kept.spend(base, cost);
         // Another charge, of what is left or at least of what is there.
@@ -125,7 +119,7 @@ pub(super) async fn new_quota_keeps_receipts(trial: &Trial<'_>) -> Tried {
             let limited = trial.limited()?;
             let (base, limit) = (trial.base(), limited.limit());
             let cost = if half { limit.div_ceil(2) } else { limit };
-            let verdict = limited.take(base, b"key", cost).await?;
+            let verdict = limited.take(base, limited.charge(b"key", cost)).await?;
             let now = base + wait;
             let limited = replaced(trial, &limited, now, quota)?;
             limited.undo(now, verdict.receipt());
@@ -148,8 +142,8 @@ pub(super) async fn new_quota_keeps_receipts(trial: &Trial<'_>) -> Tried {
 pub(super) async fn reset_ends_receipts(trial: &Trial<'_>) -> Tried {
     let limited = trial.limited()?;
     let (now, limit) = (trial.base(), limited.limit());
-    let verdict = limited.take(now, b"key", limit).await?;
-    let _ = limited.reset(now, b"key").await?;
+    let verdict = limited.take(now, limited.charge(b"key", limit)).await?;
+    let _ = limited.reset(now, limited.charge(b"key", 1)).await?;
     let _ = limited.ask(now, b"key", limit).await?;
     limited.undo(now, verdict.receipt());
     let mut spent = History::default();
