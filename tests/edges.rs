@@ -1,9 +1,15 @@
 //! What lies at the edges: of a clock, of a ramp, of a change while somebody was denied or waits.
 
-use std::time::Duration;
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use tower_sluice::{
-    ManualClock, Quota, SlidingLog, SlidingWindow, StartLevel, TokenBucket, WarmUp,
+    Decision, Limiter, ManualClock, Quota, SlidingLog, SlidingWindow, StartLevel, TokenBucket,
+    WarmUp,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -98,51 +104,53 @@ fn who_would_wait_longer_than_a_clock_runs_is_refused_at_once() {
     assert!(!decision.is_allowed());
 }
 
-#[test]
-fn who_comes_after_a_changed_quota_is_told_when_to_come() {
-    use std::{
-        future::Future,
-        task::{Context, Poll, Waker},
-    };
+/// A log of three a second, all spent.
+fn spent_log() -> (ManualClock, Limiter) {
     let clock = ManualClock::new();
     let limiter = SlidingLog::per_second(3).limiter().clock(clock.clone()).build().unwrap();
     assert!(limiter.try_acquire_many(3).is_allowed());
-    let mut context = Context::from_waker(Waker::noop());
-    let mut first = Box::pin(limiter.acquire_many(3, HOUR));
-    assert!(first.as_mut().poll(&mut context).is_pending());
-    let mut second = Box::pin(limiter.acquire_many(2, HOUR));
-    assert!(second.as_mut().poll(&mut context).is_pending());
+    (clock, limiter)
+}
+
+type Waits<'l> = Pin<Box<dyn Future<Output = Decision> + 'l>>;
+
+/// Somebody who takes his place now, and waits.
+fn waits(limiter: &Limiter, cost: u64) -> Waits<'_> {
+    let mut waits: Waits<'_> = Box::pin(limiter.acquire_many(cost, HOUR));
+    assert!(look(&mut waits).is_pending());
+    waits
+}
+
+fn look(waits: &mut Waits<'_>) -> Poll<Decision> {
+    waits.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn who_comes_after_a_changed_quota_is_told_when_to_come() {
+    let (clock, limiter) = spent_log();
+    let mut first = waits(&limiter, 3);
+    let mut second = waits(&limiter, 2);
     limiter.set_limit(Quota::per_second(4)).unwrap();
     clock.advance(SECOND);
-    assert!(matches!(first.as_mut().poll(&mut context), Poll::Ready(done) if done.is_allowed()));
+    assert!(matches!(look(&mut first), Poll::Ready(done) if done.is_allowed()));
     // Three of four are spent now; after another second two are, by the second, and there are two left.
     let told = limiter.peek(1).retry_after();
-    let waits = second.as_mut().poll(&mut context);
+    let waits = look(&mut second);
     assert!(waits.is_pending(), "{waits:?}");
     assert_eq!(told, Some(SECOND));
 }
 
 #[test]
 fn those_behind_a_changed_quota_keep_their_places() {
-    use std::{
-        future::Future,
-        task::{Context, Poll, Waker},
-    };
-    let clock = ManualClock::new();
-    let limiter = SlidingLog::per_second(3).limiter().clock(clock.clone()).build().unwrap();
-    assert!(limiter.try_acquire_many(3).is_allowed());
-    let mut context = Context::from_waker(Waker::noop());
-    let mut first = Box::pin(limiter.acquire_many(3, HOUR));
-    let mut second = Box::pin(limiter.acquire_many(2, HOUR));
-    let mut third = Box::pin(limiter.acquire_many(2, HOUR));
-    assert!(first.as_mut().poll(&mut context).is_pending());
-    assert!(second.as_mut().poll(&mut context).is_pending());
-    assert!(third.as_mut().poll(&mut context).is_pending());
+    let (clock, limiter) = spent_log();
+    let mut first = waits(&limiter, 3);
+    let _second = waits(&limiter, 2);
+    let mut third = waits(&limiter, 2);
     limiter.set_limit(Quota::per_second(4)).unwrap();
     clock.advance(SECOND);
-    assert!(matches!(first.as_mut().poll(&mut context), Poll::Ready(done) if done.is_allowed()));
+    assert!(matches!(look(&mut first), Poll::Ready(done) if done.is_allowed()));
     // Woken by the new quota, he looks again.
-    let third = third.as_mut().poll(&mut context);
+    let third = look(&mut third);
     assert!(third.is_pending(), "{third:?}");
 }
 
