@@ -24,7 +24,6 @@ use crate::{
 /// How reading a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    /// It has ended, or failed.
     Whole,
     Failed,
     TooLong,

@@ -79,6 +79,11 @@ pub(crate) fn close(headers: &mut HeaderMap) {
     }
 }
 
+/// Text as bytes whose clones share it. As long as it is: spare room would cost an allocation more.
+fn bytes_of(text: String) -> Bytes {
+    Bytes::from(text.into_boxed_str().into_string())
+}
+
 /// Adds our fields where they are absent.
 pub(crate) fn add_fields(response: &mut Response<Body>, retry_after_secs: Option<u64>) {
     let headers = response.headers_mut();

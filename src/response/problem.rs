@@ -39,7 +39,7 @@ pub(crate) fn body<'a>(
         let _ = write!(text, r#"{comma}"{}""#, Escaped(rule));
     }
     text.push_str("]}");
-    Bytes::from(text.into_boxed_str().into_string())
+    super::bytes_of(text)
 }
 
 /// What is said to people, here and to gRPC clients.

@@ -26,11 +26,16 @@ pub(super) struct Holds {
     shards: [Mutex<HashMap<u64, u64>>; SHARDS],
 }
 
-/// The places that a key may be counted at; one where there are no keys.
+/// The places that a key may be counted at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) own: u64,
     pub(super) shared: u64,
+}
+
+impl Places {
+    /// Where there are no keys.
+    pub(super) const ONE: Self = Self { own: 0, shared: 0 };
 }
 
 impl Holds {

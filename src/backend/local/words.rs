@@ -179,7 +179,7 @@ impl Words {
     /// The places that a key may be counted at.
     pub(super) fn places(&self, hash: u64) -> Places {
         match &self.cells {
-            Cells::One(..) => Places { own: 0, shared: 0 },
+            Cells::One(..) => Places::ONE,
             Cells::Many { overflow, .. } => {
                 Places { own: Seat::place_of(hash), shared: overflow.place(hash) }
             }

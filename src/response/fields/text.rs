@@ -3,10 +3,10 @@
 
 use std::fmt::{self, Write};
 
-use bytes::Bytes;
 use http::HeaderValue;
 
 use super::{Policy, Unit};
+use crate::response::bytes_of;
 
 /// The largest integer of a structured field.
 const MOST: u64 = 999_999_999_999_999;
@@ -94,7 +94,7 @@ fn value(text: String) -> Option<HeaderValue> {
     if text.is_empty() {
         return None;
     }
-    HeaderValue::from_maybe_shared(Bytes::from(text.into_boxed_str().into_string())).ok()
+    HeaderValue::from_maybe_shared(bytes_of(text)).ok()
 }
 
 #[cfg(test)]

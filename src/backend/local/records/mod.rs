@@ -143,7 +143,7 @@ impl Records {
     /// The places that a key may be counted at.
     pub(super) fn places(&self, hash: u64) -> Places {
         match &self.kept {
-            Keeping::One(_) => Places { own: 0, shared: 0 },
+            Keeping::One(_) => Places::ONE,
             Keeping::Many(_) => Many::places(hash),
         }
     }
