@@ -127,6 +127,7 @@ impl Error for ConfigError {}
 pub struct BackendError {
     kind: BackendErrorKind,
     source: Box<dyn Error + Send + Sync>,
+    limiter: Option<u64>,
 }
 
 /// What kind of failure a [`BackendError`] is.
@@ -156,12 +157,73 @@ pub enum BackendErrorKind {
     Unavailable,
     /// It answered something that makes no sense.
     Protocol,
+    /// It does not let us in: the password, or what the user may do.
+    Denied,
+    /// It takes no writes: a replica, or one that cannot save.
+    ReadOnly,
+    /// It has no room for more.
+    OutOfMemory,
+    /// It is reading its data.
+    Loading,
+    /// It is busy with a script of somebody's.
+    Busy,
+    /// As many calls are under way as may be.
+    Overloaded,
+    /// What lies under a key of ours is somebody else's.
+    Foreign,
+    /// It is a part of a cluster and was asked as a server, or the other way round; or a slot is moving.
+    Cluster,
+    /// It is too old to count.
+    TooOld,
+    /// It has no such database.
+    NoDatabase,
+}
+
+impl BackendErrorKind {
+    /// The kind as a label of few values: `timeout`, `unavailable`, `read-only` and so on.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Protocol => "protocol",
+            Self::Denied => "denied",
+            Self::ReadOnly => "read-only",
+            Self::OutOfMemory => "out-of-memory",
+            Self::Loading => "loading",
+            Self::Busy => "busy",
+            Self::Overloaded => "overloaded",
+            Self::Foreign => "foreign",
+            Self::Cluster => "cluster",
+            Self::TooOld => "too-old",
+            Self::NoDatabase => "no-database",
+        }
+    }
 }
 
 impl BackendError {
     /// An error of `kind` with its cause.
     pub fn new(kind: BackendErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind, source: source.into() }
+        Self { kind, source: source.into(), limiter: None }
+    }
+
+    /// The same, of one limiter alone: the number in its [`LimiterId`](crate::backend::LimiterId). The request is
+    /// then answered as its rule says; else as the first rule that was asked about in that call.
+    #[must_use]
+    pub fn on(self, limiter: u64) -> Self {
+        Self { limiter: Some(limiter), ..self }
+    }
+
+    /// The limiter it concerns, if one alone.
+    #[must_use]
+    pub fn limiter(&self) -> Option<u64> {
+        self.limiter
+    }
+
+    /// The same once more, told by its text.
+    #[cfg(feature = "redis")]
+    pub(crate) fn again(&self) -> Self {
+        Self::new(self.kind, self.source.to_string())
     }
 
     /// The kind.
@@ -177,6 +239,18 @@ impl fmt::Display for BackendError {
             BackendErrorKind::Timeout => "the backend did not answer in time",
             BackendErrorKind::Unavailable => "the backend cannot be reached",
             BackendErrorKind::Protocol => "the backend's answer makes no sense",
+            BackendErrorKind::Denied => "the backend does not let us in",
+            BackendErrorKind::ReadOnly => "the backend takes no writes",
+            BackendErrorKind::OutOfMemory => "the backend has no memory left",
+            BackendErrorKind::Loading => "the backend is reading its data",
+            BackendErrorKind::Busy => "the backend is busy with a script",
+            BackendErrorKind::Overloaded => "too many calls on the backend are under way",
+            BackendErrorKind::Foreign => "what lies under the backend's key is somebody else's",
+            BackendErrorKind::Cluster => {
+                "the backend is asked as a cluster and is none, or the other way round"
+            }
+            BackendErrorKind::TooOld => "the backend is too old",
+            BackendErrorKind::NoDatabase => "the backend has no such database",
         })
     }
 }

@@ -75,6 +75,12 @@ impl Call {
         Some(remote.denied(asked.seat.quota, first.since(now)))
     }
 
+    /// The rule that an error concerns: the first, unless it says which.
+    fn rule_of(&self, error: &BackendError) -> u16 {
+        let concerned = |item: &&CallItem| error.limiter() == Some(item.limiter.0);
+        self.items.iter().find(concerned).map_or(self.first_rule(), |item| item.asked.rule)
+    }
+
     fn first_rule(&self) -> u16 {
         self.items.first().map_or(0, |item| item.asked.rule)
     }
@@ -226,7 +232,7 @@ impl Held {
         let first = call.first_rule();
         let verdicts = match answer {
             Ok(verdicts) => verdicts,
-            Err(error) => return Some(Outcome::Failed(first, error)),
+            Err(error) => return Some(Outcome::Failed(call.rule_of(&error), error)),
         };
         let verdicts = verdicts.as_slice();
         if verdicts.len() != call.items.len() {

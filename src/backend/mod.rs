@@ -22,12 +22,16 @@
 //! ```
 
 pub(crate) mod local;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
 pub use self::local::Local;
+#[cfg(feature = "redis")]
+pub use self::redis::Redis;
 use crate::{
     Algorithm, BackendError, ConfigError, Decision, Quota,
     clock::{BoxFuture, Nanos},

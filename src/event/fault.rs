@@ -21,6 +21,15 @@ use std::{fmt, sync::Arc};
 /// | [SL-CLOCK](Self::Clock) | a timer rings and the limiter's clock stands still: who waits is refused | tokio's time is paused, and the limiter reads another clock: `.clock(TokioClock)` | never |
 /// | [SL-KEYS](Self::Keys) | more live keys than the rule keeps: newcomers share buckets | `max_keys` is too small, or somebody invents keys | it was an attack, and is over |
 /// | [SL-LEAKY](Self::Leaky) | a leaky bucket with nothing to wait in: ordinary bursts are refused | the rule's policy does not queue: [`RejectionPolicy::queue`](crate::RejectionPolicy::queue), or `TokenBucket` | callers keep the interval themselves, as `Retry-After` tells them |
+/// | [SL-SHARE](Self::Share) | the store of shared limits is away, and nobody knows how many instances share them: each takes itself for the only one | it was away from the start: `Redis::instances` | there is one instance |
+/// | [SL-STORE](Self::Store) | the store of shared limits was never reached | address, network, or it is not started | it comes later |
+/// | [SL-STORE-ACCESS](Self::StoreAccess) | the store does not let us in | user or password, or what the user may do | never |
+/// | [SL-STORE-CLUSTER](Self::StoreCluster) | the store is a cluster and is asked as one server, or the other way round | `Redis::cluster` for clusters, `Redis::new` for servers | never |
+/// | [SL-STORE-DB](Self::StoreDatabase) | the store has no such database | the number at the end of the URL | never |
+/// | [SL-STORE-KEY](Self::StoreForeign) | what lies under a key of ours is not ours | another program writes there: `Redis::prefix` | never |
+/// | [SL-STORE-OLD](Self::StoreOld) | the store is too old to count | Redis before 6.2: upgrade | never |
+///
+/// The last seven come from the [backend](crate::backend) and go to the observers that it was given.
 ///
 /// [`silence`](crate::RateLimitLayerBuilder::silence) turns one off for a layer:
 ///
@@ -87,6 +96,33 @@ pub enum Fault {
     /// A path pattern then applies to every request, and [`key::route`](crate::key) counts all of them
     /// together.
     Route,
+    /// SL-SHARE: the store of shared limits is away, and nobody knows how many instances share them.
+    ///
+    /// A rule that counts its share then takes itself for the only one, so that together they may admit more than
+    /// the quota. Heartbeats tell the number from the first contact with the store on; to know it before, tell it:
+    /// `Redis::instances`, or `instances_from`. Told once per connection, as all faults of a store.
+    Share,
+    /// SL-STORE: the store of shared limits was never reached.
+    ///
+    /// It is tried twice a second, and rules decide by their mode meanwhile. Mostly the address is wrong, a network
+    /// forbids it, or it is not started yet. Told when the first try fails.
+    Store,
+    /// SL-STORE-ACCESS: the store does not let us in.
+    ///
+    /// User or password are wrong or missing in the URL, or the user may not run scripts or write our keys:
+    /// `+evalsha +eval +script|load +set +get +time` and the commands of sorted sets, on keys of the prefix.
+    StoreAccess,
+    /// SL-STORE-CLUSTER: the store is a cluster and is asked as one server, or the other way round.
+    StoreCluster,
+    /// SL-STORE-DB: the store has no database of the number at the end of the URL.
+    StoreDatabase,
+    /// SL-STORE-KEY: what lies under a key of ours is not ours.
+    ///
+    /// It is left as it is, and requests with that key are decided as if the store were away. Another program writes
+    /// keys that begin like ours: give it or us another prefix, and delete the key.
+    StoreForeign,
+    /// SL-STORE-OLD: the store is too old to count: Redis before 6.2.
+    StoreOld,
     /// SL-TIER: [`tiers`](crate::Rule::tiers) named a tier that the rule does not have, or none for any of the first
     /// 1,000 requests.
     ///
@@ -122,6 +158,13 @@ impl Fault {
             Self::Peer => "SL-PEER",
             Self::Proxy => "SL-PROXY",
             Self::Route => "SL-ROUTE",
+            Self::Share => "SL-SHARE",
+            Self::Store => "SL-STORE",
+            Self::StoreAccess => "SL-STORE-ACCESS",
+            Self::StoreCluster => "SL-STORE-CLUSTER",
+            Self::StoreDatabase => "SL-STORE-DB",
+            Self::StoreForeign => "SL-STORE-KEY",
+            Self::StoreOld => "SL-STORE-OLD",
             Self::Tier => "SL-TIER",
             Self::Twice => "SL-TWICE",
             Self::Upgrade => "SL-UPGRADE",
@@ -168,6 +211,32 @@ impl Fault {
                 "the rule reads the matched route, which cannot be seen from here; put the layer inside \
                  the router (Router::layer, route_layer or MethodRouter::layer), and use nest instead of \
                  nest_service"
+            }
+            Self::Share => {
+                "the store of shared limits is away and nobody knows how many instances share them, so each \
+                 counts as if it were the only one; tell Redis::instances(..) or instances_from(..)"
+            }
+            Self::Store => {
+                "the store of shared limits was never reached, so each rule decides by its mode for a store \
+                 that is away; is the address right, and the server started?"
+            }
+            Self::StoreAccess => {
+                "the store of shared limits does not let us in; put the right user and password into the URL, \
+                 and let the user run scripts and write keys of the prefix"
+            }
+            Self::StoreCluster => {
+                "the store of shared limits is a cluster and is asked as one server, or the other way round; \
+                 use Redis::cluster(..) for a cluster, with the feature redis-cluster, and Redis::new(..) for a server"
+            }
+            Self::StoreDatabase => {
+                "the store of shared limits has no database of that number; correct the end of the URL"
+            }
+            Self::StoreForeign => {
+                "what lies under a key of the limiter was not written by it, so requests with that key are \
+                 decided as if the store were away; give it another prefix(..), or delete the key"
+            }
+            Self::StoreOld => {
+                "the store of shared limits is too old to count; it takes Redis 6.2, or Valkey"
             }
             Self::Tier => {
                 "tiers(..) named a tier that the rule does not have, or none for any of 1,000 requests, so they \

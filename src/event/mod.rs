@@ -6,6 +6,7 @@
 //! | [`Rejected`] | a request is answered by the layer | request |
 //! | [`Left`] | a request that waited is given up | request |
 //! | [`Finished`] | an admitted request has ended, its body included | admitted request, unless exempt |
+//! | [`StoreChanged`] | the store of shared limits went away, or came back | change |
 //! | [`SetupFault`] | the set-up looks wrong: [`Fault`] lists how | layer, or rule where it concerns one |
 //!
 //! ```
@@ -43,10 +44,14 @@
 //! ```
 
 mod fault;
+mod store;
 
 use std::{sync::Arc, time::Duration};
 
-pub use self::fault::{Fault, SetupFault};
+pub use self::{
+    fault::{Fault, SetupFault},
+    store::{StoreChanged, StoreState},
+};
 
 use crate::{BackendError, decision::RuleDecision};
 
@@ -111,6 +116,11 @@ pub trait Observer: Send + Sync + 'static {
     fn fault(&self, fault: &SetupFault) {
         let _ = fault;
     }
+
+    /// The store of shared limits went away, or came back. Told by the backend, whose observers are its own.
+    fn store_changed(&self, changed: &StoreChanged<'_>) {
+        let _ = changed;
+    }
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
@@ -132,6 +142,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn fault(&self, fault: &SetupFault) {
         (**self).fault(fault);
+    }
+
+    fn store_changed(&self, changed: &StoreChanged<'_>) {
+        (**self).store_changed(changed);
     }
 }
 

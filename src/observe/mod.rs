@@ -17,6 +17,8 @@ pub(crate) use self::{
     once::{Lacking, Once},
 };
 use crate::event::{Admitted, Fault, Finished, Left, Observer, Rejected, SetupFault};
+#[cfg(feature = "redis")]
+use crate::{BackendError, event::StoreState};
 
 /// How many requests are looked at closely, for faults that show at once.
 const YOUTH: u32 = 1_000;
@@ -123,6 +125,24 @@ pub(crate) fn warn(fault: Fault, rule: Option<&Arc<str>>) -> SetupFault {
         fault.fault().advice(),
     );
     fault
+}
+
+/// Tells `tracing` that a store went away, or came back.
+#[cfg(feature = "redis")]
+#[cold]
+pub(crate) fn store_changed(state: StoreState, error: Option<&BackendError>) {
+    #[cfg(feature = "tracing")]
+    match (state, error.and_then(std::error::Error::source)) {
+        (StoreState::Away(kind), cause) => tracing::warn!(
+            target: "tower_sluice",
+            kind = kind.as_str(),
+            cause = cause.map(tracing::field::display),
+            "the store of shared limits is away; each rule decides by its mode until it is back",
+        ),
+        _ => tracing::info!(target: "tower_sluice", "the store of shared limits is there"),
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = (state, error);
 }
 
 impl fmt::Debug for Watch {

@@ -1,0 +1,151 @@
+//! [`Limiter`]: one limiter on the store, with what it does while the store is away.
+
+use std::sync::{
+    Arc, PoisonError, RwLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use super::{
+    Options,
+    counted::Counted,
+    fleet::{Fleet, Instances, Portion},
+    front::Front,
+    names::{Names, check_prefix},
+};
+use crate::{
+    ConfigError,
+    backend::{Backend, LimiterId, LimiterSpec, local::Local},
+    sync::{Mutex, lock},
+};
+
+/// One limiter on the store.
+pub(super) struct Limiter {
+    pub(super) names: Names,
+    pub(super) options: Options,
+    pub(super) fleet: Option<Arc<Fleet>>,
+    pub(super) front: Option<Front>,
+    in_force: RwLock<Arc<InForce>>,
+    /// How often a quota was changed.
+    changes: AtomicU64,
+    /// What counts its share while the store is away: from the first outage on, through all others.
+    share: Mutex<Option<Share>>,
+}
+
+/// The quotas in force.
+pub(super) struct InForce {
+    pub(super) spec: LimiterSpec,
+    pub(super) counted: Vec<Counted>,
+}
+
+#[derive(Clone, Copy)]
+struct Share {
+    id: LimiterId,
+    portion: Portion,
+    changes: u64,
+}
+
+impl InForce {
+    fn of(spec: &LimiterSpec) -> Result<Arc<Self>, ConfigError> {
+        let counted = spec.quotas.iter().map(|quota| Counted::of(&spec.algorithm, *quota));
+        let counted = counted.collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self { spec: spec.clone(), counted }))
+    }
+
+    /// The quota that a charge names.
+    pub(super) fn quota(&self, index: usize) -> &Counted {
+        // A spec has one quota at least, and a charge names one of them.
+        self.counted.get(index).unwrap_or(&self.counted[0])
+    }
+
+    /// The same limiter with a part of each quota.
+    pub(super) fn portion(&self, portion: Portion) -> LimiterSpec {
+        let Self { spec, .. } = self;
+        let part = |quota| portion.quota(&spec.algorithm, quota);
+        LimiterSpec {
+            algorithm: spec.algorithm.with_quota(part(spec.algorithm.quota())),
+            quotas: spec.quotas.iter().map(|quota| part(*quota)).collect(),
+            replaces: None,
+            ..spec.clone()
+        }
+    }
+}
+
+impl Limiter {
+    pub(super) fn new(
+        spec: &LimiterSpec,
+        options: &Options,
+        fleet: impl FnOnce(&str) -> Arc<Fleet>,
+    ) -> Result<Self, ConfigError> {
+        check_prefix(&options.prefix)?;
+        options.check()?;
+        let in_force = InForce::of(spec)?;
+        let kind = in_force.counted[0].kind;
+        let counts_fleet = matches!(options.instances, Instances::Heartbeats);
+        Ok(Self {
+            names: Names::new(&options.prefix, &spec.name, kind, spec.keyed),
+            options: options.clone(),
+            fleet: counts_fleet.then(|| fleet(&options.prefix)),
+            front: Front::of(options),
+            in_force: RwLock::new(in_force),
+            changes: AtomicU64::new(0),
+            share: Mutex::new(None),
+        })
+    }
+
+    pub(super) fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How often a quota was changed.
+    pub(super) fn changes(&self) -> u64 {
+        // Acquire pairs with the release in `renew`: who sees the number finds the quota it counts.
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Puts other quotas in force. What the store holds is converted by whoever touches it.
+    pub(super) fn renew(&self, spec: &LimiterSpec) -> Result<(), ConfigError> {
+        let renewed = InForce::of(spec)?;
+        let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        let is_alike = renewed.counted.len() == in_force.counted.len()
+            && renewed.counted[0].kind == in_force.counted[0].kind;
+        if !is_alike {
+            let value = format!("{:?}", spec.algorithm);
+            let reason = "must stay what it was; build another limiter";
+            return Err(ConfigError::new("algorithm", value, reason));
+        }
+        *in_force = renewed;
+        // Release pairs with the acquire in `changes`.
+        self.changes.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The part of each quota that this process may spend alone, if anybody knows how many there are.
+    pub(super) fn portion(&self) -> Option<Portion> {
+        self.options.instances.count(self.fleet.as_deref()).map(Portion::of)
+    }
+
+    /// The limiter of this process that counts its share, if there has been an outage.
+    pub(super) fn known_share(&self) -> Option<LimiterId> {
+        lock(&self.share).map(|share| share.id)
+    }
+
+    /// The limiter of this process that counts its share.
+    pub(super) fn share(&self, shares: &Local, portion: Portion) -> Result<LimiterId, ConfigError> {
+        let mut share = lock(&self.share);
+        let changes = self.changes();
+        if let Some(share) = *share
+            && (share.portion, share.changes) == (portion, changes)
+        {
+            return Ok(share.id);
+        }
+        // Its keys keep what they spent: an outage after another gives nobody a burst.
+        let spec = LimiterSpec {
+            replaces: share.map(|share| share.id),
+            keyed: true,
+            ..self.in_force().portion(portion)
+        };
+        let id = shares.register(&spec)?;
+        *share = Some(Share { id, portion, changes });
+        Ok(id)
+    }
+}

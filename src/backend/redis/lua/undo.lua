@@ -1,0 +1,50 @@
+-- Takes charges back on which no other has built. KEYS: one for each. ARGV: for each seven: kind, microsecond, what
+-- else it is known by modulo 2^24, resets modulo 64, cost, and two that are the kind's own.
+for i, key in ipairs(KEYS) do
+  local at = 7 * i - 6
+  local kind, us, mark, resets = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local cost, own, tag = tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6]
+  if kind == 'l' then
+    local last = call('ZRANGE', key, -1, -1, 'WITHSCORES')
+    if #last > 0 and tonumber(last[2]) == us then
+      local sum, spent = entry(key, last[1])
+      if sum % 16777216 == mark and spent == cost then call('ZREM', key, last[1]) end
+    end
+  else
+    local text, new = call('GET', key), nil
+    if not text then
+      -- It counts no more.
+    elseif kind == 'b' then
+      local mul, stamp = tonumber(own), fmt('%016.0f', us) .. tag
+      if sub(text, 1, #stamp) == stamp then
+        local more, n = match(sub(text, #stamp + 1), '^%+?(%d*)#?(%d*)$')
+        if more and (tonumber(more) or 0) == mark and (tonumber(n) or 0) % 64 == resets then
+          local units = mark - cost
+          more = units % mul
+          new = fmt('%016.0f', max(0, us + (units - more) / mul)) .. tag
+          if more > 0 then new = new .. fmt('+%.0f', more) end
+          if n ~= '' then new = new .. '#' .. n end
+        end
+      end
+    elseif kind == 'w' then
+      local start, length, spent, n = match(text, '^(%d+):(%w+):(%d+)#(%d+)$')
+      if start and tonumber(start) == us and length == own and spent % 16777216 == mark and n % 64 == resets
+        and spent - cost >= 0 then
+        new = fmt('%s:%s:%.0f#%s', start, length, spent - cost, n)
+      end
+    else
+      local before, stamp, sum = match(text, '^(.*)(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)=(%d+),$')
+      if before and tonumber(stamp) == us and sum % 16777216 == mark then
+        local left = sum - cost
+        local earlier = tonumber(match(before, '=(%d+),$') or match(before, '^(%d+);'))
+        if left == earlier then
+          new = before
+        elseif left > earlier then
+          new = fmt('%s%s=%.0f,', before, stamp, left)
+        end
+      end
+    end
+    if new then call('SET', key, new, 'KEEPTTL') end
+  end
+end
+return 1

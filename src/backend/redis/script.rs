@@ -1,0 +1,115 @@
+//! [`Script`]: what runs in the store, and sending it by its digest.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+
+use super::link::Link;
+
+/// A script, known by its digest where it was loaded before.
+#[derive(Debug)]
+pub(super) struct Script {
+    text: String,
+    digest: String,
+    /// How often it was sent whole.
+    sent: AtomicU64,
+}
+
+/// All scripts.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    /// One charge on one bucket: most calls.
+    pub(super) one_bucket: Script,
+    pub(super) check: Script,
+    pub(super) undo: Script,
+    pub(super) reset: Script,
+    pub(super) instances: Script,
+}
+
+const PRELUDE: &str = include_str!("lua/prelude.lua");
+const BUCKET: &str = include_str!("lua/bucket.lua");
+const WINDOW: &str = include_str!("lua/window.lua");
+const CELLS: &str = include_str!("lua/cells.lua");
+const LOG: &str = include_str!("lua/log.lua");
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        let of = |parts: &[&str]| Script::new(&parts.concat());
+        Self {
+            one_bucket: of(&[PRELUDE, BUCKET, include_str!("lua/one_bucket.lua")]),
+            check: of(&[PRELUDE, BUCKET, WINDOW, CELLS, LOG, include_str!("lua/check.lua")]),
+            undo: of(&[PRELUDE, LOG, include_str!("lua/undo.lua")]),
+            reset: of(&[PRELUDE, BUCKET, WINDOW, CELLS, LOG, include_str!("lua/reset.lua")]),
+            instances: of(&[PRELUDE, include_str!("lua/instances.lua")]),
+        }
+    }
+
+    pub(super) fn all(&self) -> [&Script; 5] {
+        [&self.one_bucket, &self.check, &self.undo, &self.reset, &self.instances]
+    }
+}
+
+impl Script {
+    fn new(text: &str) -> Self {
+        // Comments are for readers, and cost the server nothing but the time to load them.
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
+        let text = lines.map(|line| format!("{line}\n")).collect::<String>();
+        let digest = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, digest, sent: AtomicU64::new(0) }
+    }
+
+    /// A call of it on these keys, to which its arguments are added.
+    pub(super) fn on(&self, keys: &[impl AsRef<str>]) -> Cmd {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(&self.digest).arg(keys.len());
+        for key in keys {
+            cmd.arg(key.as_ref());
+        }
+        cmd
+    }
+
+    /// A command that loads it.
+    pub(super) fn load(&self) -> Cmd {
+        let mut cmd = redis::cmd("SCRIPT");
+        cmd.arg("LOAD").arg(&self.text);
+        cmd
+    }
+
+    /// Sends a call, and once more where nothing ran: the server has forgotten the script, or the slot is another's.
+    /// What was not answered is never sent again.
+    pub(super) async fn run(&self, link: &dyn Link, cmd: Cmd) -> Result<Value, RedisError> {
+        // Relaxed throughout: a count, nothing is read through it. Who is wrong about it sends the script once more.
+        let before = self.sent.load(Ordering::Relaxed);
+        match link.send(cmd.clone()).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+            Err(error) if link.is_cluster() && has_moved(&error) => return link.send(cmd).await,
+            answer => return answer,
+        }
+        let (relaxed, after) = (Ordering::Relaxed, before + 1);
+        let is_first = self.sent.compare_exchange(before, after, relaxed, relaxed).is_ok();
+        if !is_first {
+            // Another has sent it meanwhile, and what is sent now comes after that.
+            match link.send(cmd.clone()).await {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+                answer => return answer,
+            }
+        }
+        link.send(self.whole(&cmd)).await
+    }
+
+    /// The same call with the script itself.
+    fn whole(&self, call: &Cmd) -> Cmd {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(&self.text);
+        for arg in call.args_iter().skip(2) {
+            if let Arg::Simple(arg) = arg {
+                cmd.arg(arg);
+            }
+        }
+        cmd
+    }
+}
+
+fn has_moved(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask))
+}

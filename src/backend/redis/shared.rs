@@ -1,0 +1,363 @@
+//! [`Shared`]: the connection to the store, whether it is there, and the task that sees to it.
+//!
+//! Calls have a deadline and are made once. When the store fails, they stop: from then on nobody waits for it, and a
+//! task in the background tries it until it takes writes again.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use ahash::RandomState;
+use redis::{Cmd, Value};
+use tokio::{sync::watch, time::timeout};
+
+use super::{
+    failure::{Concern, Failure},
+    fleet::Fleet,
+    link::{Link, Source},
+    script::{Script, Scripts},
+    teller::Teller,
+};
+use crate::{
+    BackendError, BackendErrorKind,
+    event::StoreState,
+    sync::{Mutex, lock},
+};
+
+pub(super) struct Shared {
+    pub(super) source: Source,
+    pub(super) scripts: Scripts,
+    pub(super) teller: Teller,
+    state: watch::Sender<StoreState>,
+    link: Mutex<Option<Arc<dyn Link>>>,
+    /// Calls that were late or answered oddly, one after another.
+    odd: AtomicU32,
+    /// Calls that are under way.
+    pending: AtomicUsize,
+    fleets: Mutex<Vec<Arc<Fleet>>>,
+    /// Where the store is tried: in a cluster in the slot that failed.
+    probe: Mutex<String>,
+    /// The last failure, for who waits until it is over.
+    last: Mutex<Option<(BackendErrorKind, String)>>,
+    was_up: AtomicBool,
+}
+
+/// After how many late or odd answers in a row a store counts as away: one may be chance.
+const ODD: u32 = 3;
+
+/// How long a try may take, with connecting and all.
+const TRY: Duration = Duration::from_millis(500);
+
+/// How often a store that is there is told that this process is, too; and how long that may take.
+const BEAT: Duration = Duration::from_secs(1);
+const BEAT_TAKES: Duration = Duration::from_millis(250);
+
+/// How many commands wait to be written.
+const PIPELINE: usize = 1_024;
+
+impl Shared {
+    pub(super) fn new(source: Source) -> Self {
+        Self {
+            source,
+            scripts: Scripts::new(),
+            teller: Teller::default(),
+            state: watch::Sender::new(StoreState::Connecting),
+            link: Mutex::new(None),
+            odd: AtomicU32::new(0),
+            pending: AtomicUsize::new(0),
+            fleets: Mutex::new(Vec::new()),
+            probe: Mutex::new("{sluice}:probe".to_owned()),
+            last: Mutex::new(None),
+            was_up: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn state(&self) -> StoreState {
+        *self.state.borrow()
+    }
+
+    /// The processes that share the quotas under this prefix.
+    pub(super) fn fleet(&self, prefix: &str) -> Arc<Fleet> {
+        let mut fleets = lock(&self.fleets);
+        if let Some(fleet) = fleets.iter().find(|fleet| fleet.prefix == prefix) {
+            return Arc::clone(fleet);
+        }
+        let fleet = Arc::new(Fleet::new(prefix));
+        fleets.push(Arc::clone(&fleet));
+        fleet
+    }
+
+    /// Where to try the store, until a call fails.
+    pub(super) fn probe_at(&self, prefix: &str) {
+        *lock(&self.probe) = format!("{{{prefix}}}:probe");
+    }
+
+    /// Why nobody is to wait for the store, if so.
+    pub(super) fn away(&self) -> Option<BackendError> {
+        match self.state() {
+            StoreState::Away(kind) => Some(self.last_error(kind)),
+            StoreState::Connecting | StoreState::Up => None,
+        }
+    }
+
+    fn last_error(&self, kind: BackendErrorKind) -> BackendError {
+        match &*lock(&self.last) {
+            Some((kind, text)) => BackendError::new(*kind, text.clone()),
+            None => BackendError::new(kind, "the store is away"),
+        }
+    }
+
+    /// Waits until the store is there.
+    pub(super) async fn ready(&self, longest: Duration) -> Result<(), BackendError> {
+        let mut state = self.state.subscribe();
+        // This holds a sender, so that the state does not end.
+        let is_up =
+            timeout(longest, state.wait_for(|state| *state == StoreState::Up)).await.is_ok();
+        if is_up { Ok(()) } else { Err(self.last_error(BackendErrorKind::Unavailable)) }
+    }
+
+    /// Runs a script once, and waits for the answer until its deadline.
+    pub(super) async fn call(
+        &self,
+        script: &Script,
+        cmd: Cmd,
+        (deadline, most): (Duration, usize),
+        key: &str,
+    ) -> Result<Value, Failure> {
+        let _pending = Pending::within(most, &self.pending)?;
+        let mut link = None;
+        let asked = async {
+            let found = self.link().await?;
+            let link = &**link.insert(found);
+            script.run(link, cmd).await.map_err(|error| Failure::of(&error))
+        };
+        let answer = match timeout(deadline, asked).await {
+            Ok(answer) => answer,
+            Err(_) if link.is_none() => {
+                let text = "not connected within the deadline";
+                Err(Failure::new(BackendErrorKind::Unavailable, Concern::This, text))
+            }
+            Err(_) => Err(Failure::late()),
+        };
+        match (&answer, &link) {
+            (Ok(_), _) => self.is_well(),
+            (Err(failure), Some(link)) => self.failed(failure, link, Some(key)),
+            (Err(_), None) => {}
+        }
+        answer
+    }
+
+    /// An answer was not what it should be although it came.
+    pub(super) fn is_odd(&self, failure: &Failure, key: &str) {
+        let link = lock(&self.link).clone();
+        if let Some(link) = link {
+            self.failed(failure, &link, Some(key));
+        }
+    }
+
+    async fn link(&self) -> Result<Arc<dyn Link>, Failure> {
+        let mut state = None;
+        loop {
+            if let Some(link) = &*lock(&self.link) {
+                return Ok(Arc::clone(link));
+            }
+            let state = state.get_or_insert_with(|| self.state.subscribe());
+            let present = *state.borrow_and_update();
+            if let StoreState::Away(kind) = present {
+                return Err(Failure::new(kind, Concern::This, "the store is away"));
+            }
+            // A link is there before the state says so, and gone before.
+            if state.changed().await.is_err() {
+                return Err(Failure::new(BackendErrorKind::Unavailable, Concern::This, "given up"));
+            }
+        }
+    }
+
+    fn is_well(&self) {
+        // Relaxed: a count; read first, so that calls do not share a line for nothing.
+        if self.odd.load(Ordering::Relaxed) != 0 {
+            self.odd.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A call on this connection has failed.
+    fn failed(&self, failure: &Failure, link: &Arc<dyn Link>, key: Option<&str>) {
+        match failure.concerns {
+            Concern::All => {}
+            Concern::Maybe if self.odd.fetch_add(1, Ordering::Relaxed) + 1 >= ODD => {}
+            Concern::Maybe => return,
+            Concern::This => {
+                if failure.kind == BackendErrorKind::Foreign {
+                    self.teller.fault(failure.fault(false));
+                }
+                return;
+            }
+        }
+        let mut present = lock(&self.link);
+        // What fails on a connection that is gone already says nothing of the one that is there.
+        if present.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
+            *present = None;
+            drop(present);
+            if let Some(key) = key {
+                *lock(&self.probe) = format!("{key}:probe");
+            }
+            self.is_away(failure);
+        }
+    }
+
+    fn is_up(&self, link: Arc<dyn Link>) {
+        self.odd.store(0, Ordering::Relaxed);
+        *lock(&self.link) = Some(link);
+        self.was_up.store(true, Ordering::Relaxed);
+        if self.state.send_replace(StoreState::Up) != StoreState::Up {
+            self.teller.change(StoreState::Up, None);
+        }
+    }
+
+    fn is_away(&self, failure: &Failure) {
+        *lock(&self.last) = Some((failure.kind, failure.text.clone()));
+        let before = self.state.send_replace(StoreState::Away(failure.kind));
+        if !matches!(before, StoreState::Away(_)) {
+            self.teller.change(StoreState::Away(failure.kind), Some(&failure.error()));
+        }
+        self.teller.fault(failure.fault(!self.was_up.load(Ordering::Relaxed)));
+    }
+
+    /// Nobody sees to the connection any more: its runtime is gone, say.
+    pub(super) fn is_forsaken(&self) {
+        *lock(&self.link) = None;
+        self.state.send_replace(StoreState::Connecting);
+    }
+
+    /// Sees to the connection for as long as it is polled.
+    pub(super) async fn see_to(self: Arc<Self>) {
+        let mut state = self.state.subscribe();
+        let mut pauses = Pauses::default();
+        loop {
+            if *state.borrow_and_update() == StoreState::Up {
+                match timeout(BEAT, state.changed()).await {
+                    Ok(_) => pause(pauses.first()).await,
+                    Err(_) => self.beat().await,
+                }
+                continue;
+            }
+            if !self.try_all().await {
+                pause(pauses.next()).await;
+            }
+        }
+    }
+
+    /// Looks for a server that takes writes; says whether there is one.
+    async fn try_all(&self) -> bool {
+        for place in 0..self.source.places() {
+            match timeout(TRY, self.try_one(place)).await {
+                Ok(Ok(link)) => {
+                    self.is_up(link);
+                    return true;
+                }
+                Ok(Err(failure)) => self.is_away(&failure),
+                Err(_) => self.is_away(&Failure::late()),
+            }
+        }
+        false
+    }
+
+    async fn try_one(&self, place: usize) -> Result<Arc<dyn Link>, Failure> {
+        let failed = |error: redis::RedisError| Failure::of(&error);
+        let link = self.source.connect(place, PIPELINE).await.map_err(failed)?;
+        let mut probe = redis::cmd("SET");
+        // Both options together are known from Redis 6.2 on.
+        probe.arg(&*lock(&self.probe)).arg(1).arg("GET").arg("PX").arg(1_000);
+        link.send(probe).await.map_err(failed)?;
+        for script in self.scripts.all() {
+            // Where that is not allowed, scripts are sent when they are first wanted.
+            let _ = link.send(script.load()).await;
+        }
+        self.count_instances(&*link).await;
+        Ok(link)
+    }
+
+    async fn beat(&self) {
+        let link = lock(&self.link).clone();
+        let Some(link) = link else { return };
+        if timeout(BEAT_TAKES, self.count_instances(&*link)).await.is_err() {
+            let text = "no answer to a heartbeat";
+            self.failed(&Failure::new(BackendErrorKind::Timeout, Concern::All, text), &link, None);
+        }
+    }
+
+    async fn count_instances(&self, link: &dyn Link) {
+        let fleets = lock(&self.fleets).clone();
+        for fleet in fleets {
+            let cmd = fleet.beat(&self.scripts.instances);
+            // What is wrong with the store, calls find out.
+            if let Ok(Value::Int(instances)) = self.scripts.instances.run(link, cmd).await {
+                fleet.counted(instances);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("source", &self.source)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A call that is under way.
+struct Pending<'a>(&'a AtomicUsize);
+
+impl<'a> Pending<'a> {
+    fn within(most: usize, pending: &'a AtomicUsize) -> Result<Self, Failure> {
+        // Relaxed: a count, nothing is read through it.
+        let before = pending.fetch_add(1, Ordering::Relaxed);
+        let this = Self(pending);
+        if before < most {
+            return Ok(this);
+        }
+        let text = format!("{most} calls are under way already");
+        Err(Failure::new(BackendErrorKind::Overloaded, Concern::This, text))
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a store is in real time, whatever a layer's clock is"
+)]
+async fn pause(pause: Duration) {
+    tokio::time::sleep(pause).await;
+}
+
+/// Pauses between tries, no two alike, so that a fleet does not come back all at once.
+#[derive(Default)]
+struct Pauses(RandomState, u64);
+
+impl Pauses {
+    fn random(&mut self, below: u64) -> u64 {
+        self.1 += 1;
+        self.0.hash_one(self.1) % below
+    }
+
+    /// After it has failed.
+    fn first(&mut self) -> Duration {
+        Duration::from_millis(50 + self.random(100))
+    }
+
+    fn next(&mut self) -> Duration {
+        Duration::from_millis(500 + self.random(200))
+    }
+}
