@@ -290,6 +290,12 @@ impl LimiterSpec {
         Self { replaces: Some(old), ..self }
     }
 
+    /// The same limiter, registered at `now`: what is spent is carried over to a new quota as it stands then.
+    #[must_use]
+    pub fn at(self, now: Nanos) -> Self {
+        Self { now, ..self }
+    }
+
     /// The same limiter with another quota of a tier, or its own for 0, at `now`, in place of the limiter
     /// `replaces`.
     pub(crate) fn renewed(
@@ -353,6 +359,12 @@ impl LimiterSpec {
     #[must_use]
     pub fn utc_at_zero(&self) -> Duration {
         self.utc_at_zero
+    }
+
+    /// When it is registered, by the clock that `now` is read from.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
     }
 
     /// The limiter this spec replaces: its keys keep what they spent. The same id must be returned.

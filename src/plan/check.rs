@@ -57,6 +57,7 @@ pub(super) fn check(rule: &Rule, defaults: &Defaults<'_>) -> Result<(), ConfigEr
     check_name(&rule.name)?;
     check_status("status", rule.status, rule.status)?;
     check_policy(rule.policy.as_ref())?;
+    check_policy(rule.while_away.as_ref())?;
     let algorithm = match &rule.counting {
         Counting::Own(algorithm) => *algorithm,
         Counting::Shared(SharedLimiter::Keyed(limiter)) => limiter.shared.limit.counter.algorithm(),

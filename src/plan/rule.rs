@@ -267,10 +267,12 @@ impl Planned {
             }
         };
         let spread = rule.spread.unwrap_or(rule.scope.key.is_none());
-        let Rule { name, status, policy, scope, cost, advertised, .. } = rule;
+        let Rule { name, status, policy, while_away, scope, cost, advertised, .. } = rule;
         let is_shown = advertised || scope.has_own_key();
         Ok(Self {
-            by: Refuser::new(name, status, policy, spread, Reason::Quota, defaults).shown(is_shown),
+            by: Refuser::new(name, status, policy, spread, Reason::Quota, defaults)
+                .shown(is_shown)
+                .while_away(while_away),
             scope: Scoped::new(scope, hasher),
             cost,
             quotas,

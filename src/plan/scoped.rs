@@ -132,6 +132,8 @@ pub(crate) struct Refuser {
     pub(crate) name: Arc<str>,
     pub(crate) status: StatusCode,
     pub(crate) policy: RejectionPolicy,
+    /// Where its backend has failed.
+    while_away: Option<RejectionPolicy>,
     pub(crate) spread: bool,
     /// Whether callers are told of the limit where a layer tells them anything.
     pub(crate) is_shown: bool,
@@ -150,10 +152,26 @@ impl Refuser {
     ) -> Self {
         let body = problem::body(status, reason, [&*name]);
         let policy = policy.unwrap_or_else(|| defaults.policy.clone());
-        Self { name, status, policy, spread, is_shown: false, body }
+        Self { name, status, policy, while_away: None, spread, is_shown: false, body }
     }
 
     pub(super) fn shown(self, is_shown: bool) -> Self {
         Self { is_shown, ..self }
+    }
+
+    pub(super) fn while_away(self, policy: Option<RejectionPolicy>) -> Self {
+        Self { while_away: policy, ..self }
+    }
+
+    pub(crate) fn has_policy_while_away(&self) -> bool {
+        self.while_away.is_some()
+    }
+
+    /// What answers, be it that a backend has failed or not.
+    pub(crate) fn policy_for(&self, has_failed: bool) -> &RejectionPolicy {
+        match &self.while_away {
+            Some(policy) if has_failed => policy,
+            _ => &self.policy,
+        }
     }
 }

@@ -37,6 +37,7 @@ use crate::{
 /// | [`cost`](Self::cost), [`cost_fn`](Self::cost_fn) | 1 |
 /// | [`status`](Self::status) | 429 |
 /// | [`rejection`](Self::rejection), [`backend`](Self::backend) | the layer's |
+/// | [`while_away`](Self::while_away) | as other refusals, with 503 |
 /// | [`spread`](Self::spread) | on without a key, off with one |
 /// | [`advertise`](Self::advertise) | shown to callers with a key, not without |
 /// | [`max_keys`](Self::max_keys) | 131,072 |
@@ -65,6 +66,7 @@ pub struct Rule {
     pub(crate) cost: Cost,
     pub(crate) status: StatusCode,
     pub(crate) policy: Option<RejectionPolicy>,
+    pub(crate) while_away: Option<RejectionPolicy>,
     pub(crate) spread: Option<bool>,
     pub(crate) advertised: bool,
     pub(crate) max_keys: Option<u64>,
@@ -206,6 +208,7 @@ impl Rule {
             cost: Cost::from(1),
             status: StatusCode::TOO_MANY_REQUESTS,
             policy: None,
+            while_away: None,
             spread: None,
             advertised: false,
             max_keys: None,
@@ -262,6 +265,25 @@ impl Rule {
     /// Sets how this rule's refusals are answered. Default: as the layer says.
     pub fn rejection(mut self, policy: RejectionPolicy) -> Self {
         self.policy = Some(policy);
+        self
+    }
+
+    /// Sets how requests are answered that this rule's backend cannot count and does not let pass. Default: by the
+    /// policy of the rule's other refusals, of which a queue is skipped, and with 503.
+    ///
+    /// ```
+    /// use tower_sluice::{FixedWindow, RejectionPolicy, Rule, backend::Backend};
+    ///
+    /// /// For a backend that refuses while its store is away.
+    /// fn codes(shared: impl Backend) -> Rule {
+    ///     Rule::new("codes", FixedWindow::per_hour(5)).backend(shared).while_away(
+    ///         RejectionPolicy::degrade(async || "We cannot send codes at the moment: call us."),
+    ///     )
+    /// }
+    /// # let _ = codes(tower_sluice::backend::Local::new());
+    /// ```
+    pub fn while_away(mut self, policy: RejectionPolicy) -> Self {
+        self.while_away = Some(policy);
         self
     }
 

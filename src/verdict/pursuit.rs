@@ -82,12 +82,19 @@ impl Core {
                 return Verdict::Pass(super::Pass::Plain);
             }
         };
-        let reached = reached.unwrap_or_else(|| {
-            let failed = failed.as_ref().map(|(rule, _)| *rule);
-            Reached { number: failed.unwrap_or_else(|| self.acting(&denied)), step: 0 }
-        });
+        let failed_rule = failed.as_ref().map(|(rule, _)| *rule);
+        let has_own = |rule: u16| self.plan.refuser(rule).has_policy_while_away();
+        let reached = match (failed_rule, reached) {
+            // Also where it has waited: a policy of its own for that begins.
+            (Some(number), _) if has_own(number) => Reached { number, step: 0 },
+            (_, Some(reached)) => reached,
+            (failed, None) => {
+                Reached { number: failed.unwrap_or_else(|| self.acting(&denied)), step: 0 }
+            }
+        };
         let Reached { number, step } = reached;
-        let ends = self.plan.refuser(number).policy.steps().len() <= step;
+        let steps = self.plan.refuser(number).policy_for(failed.is_some()).steps();
+        let ends = steps.len() <= step;
         // What no waiting helps is refused at once, whatever the chain.
         let is_never = denied.iter().any(|denial| denial.decision.is_some_and(|d| d.is_never()));
         if ends || is_never {
@@ -107,7 +114,8 @@ impl Core {
 
     /// Goes along the chain from its next step.
     fn pursue(self: &Arc<Self>, head: &Head<'_>, mut pursuit: Box<Pursuit>, now: Nanos) -> Verdict {
-        let steps = self.plan.refuser(pursuit.reached.number).policy.steps();
+        let refuser = self.plan.refuser(pursuit.reached.number);
+        let steps = refuser.policy_for(pursuit.failed.is_some()).steps();
         while let Some(step) = steps.get(pursuit.reached.step) {
             pursuit.reached.step += 1;
             match step {

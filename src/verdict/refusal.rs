@@ -179,7 +179,7 @@ impl Core {
         let is_grpc = grpc.is_some();
         let mut rejection = self.rejection(cause, denied);
         let Rejection { reason, status, retry_after_secs, .. } = rejection;
-        let policy = &self.plan.refuser(acting).policy;
+        let policy = self.plan.refuser(acting).policy_for(failed.is_some());
         let mut response = match grpc {
             Some(content_type) => {
                 let delay = cause.wait.map(|wait| self.delay(self.is_spread(cause), wait));

@@ -96,7 +96,7 @@ impl Failure {
 fn said(text: &str) -> (BackendErrorKind, Concern) {
     use BackendErrorKind as Kind;
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&["FOREIGN ", "WRONGTYPE"]) {
+    if says(&["FOREIGN", "WRONGTYPE"]) {
         (Kind::Foreign, Concern::This)
     } else if says(&["OOM "]) {
         (Kind::OutOfMemory, Concern::All)

@@ -3,7 +3,7 @@ local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 -- What is stored under a key of ours and is not ours ends the script, before it has written anything.
 local function foreign(key)
-  error({err = 'FOREIGN ' .. key})
+  error('FOREIGN ' .. key)
 end
 
 -- The server's time in microseconds, read once; tests give their own.
