@@ -1,6 +1,13 @@
-//! One quota for a fleet, on a real server that each test starts and stops. Real time: what is asserted is the order of
-//! events, or a bound ten times the expected.
+#![allow(clippy::disallowed_methods, reason = "a store is in real time")]
 
+mod alone;
+mod cluster;
 mod differential;
+mod faults;
+mod front;
+mod load;
+mod proxy;
 mod same;
 mod server;
+mod setup;
+mod state;

@@ -27,15 +27,29 @@ impl Server {
         Self::with(&[])
     }
 
+    /// On a port that is known.
+    pub fn on(port: u16) -> Self {
+        Self::on_with(port, &[])
+    }
+
     pub fn with(args: &[&str]) -> Self {
+        Self::on_with(free_port(), args)
+    }
+
+    fn on_with(port: u16, args: &[&str]) -> Self {
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
         let dir =
             std::env::temp_dir().join(format!("sluice-redis-{}-{number}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut server = Self { child: None, dir, port: free_port(), args };
+        let mut server = Self { child: None, dir, port, args };
         server.run();
         server
+    }
+
+    /// More arguments, for when it starts again.
+    pub fn args(&mut self, args: &[&str]) {
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
     /// Starts it, and waits until it listens.
@@ -100,6 +114,15 @@ impl Server {
         let client = redis::Client::open(self.url())?;
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(5))?;
         cmd.query(&mut connection)
+    }
+
+    pub fn try_ask_as<T: FromRedisValue>(
+        &self,
+        password: &str,
+        cmd: &Cmd,
+    ) -> redis::RedisResult<T> {
+        let client = redis::Client::open(format!("redis://:{password}@127.0.0.1:{}/", self.port))?;
+        cmd.query(&mut client.get_connection_with_timeout(Duration::from_secs(5))?)
     }
 
     /// The same in words.

@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_a_fleet_cannot_have_is_refused() {
-        let warm_up = WarmUp::linear(Duration::from_secs(10));
+        let warm_up = WarmUp::over(Duration::from_secs(10));
         assert_eq!(refused(SlidingLog::per_minute(10).warm_up(warm_up)).0, "warm_up");
         let empty = TokenBucket::per_second(10).start(StartLevel::Empty);
         assert_eq!(refused(empty), ("start", "Empty".to_owned()));

@@ -510,21 +510,20 @@ impl Redis {
         let bounds = asked.iter().map(bounds);
         let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
         let bounds = bounds.unwrap_or((self.options.deadline, self.options.pipeline));
-        let is_plain = charges && asked.len() == 1 && first.is_plain();
-        let answer = if is_plain {
-            let mut cmd = shared.scripts.one_bucket.on(&[&first.name]);
+        if charges && asked.len() == 1 && first.is_plain() {
+            let script = &shared.scripts.one_bucket;
+            let mut cmd = script.on(&[&first.name]);
             first.add_plainly(&mut cmd, now);
-            let answer = shared.call(&shared.scripts.one_bucket, cmd, bounds, &first.name).await?;
-            first.plain_verdict(&answer).map(|verdict| vec![verdict])
-        } else {
-            let names: SmallVec<[&String; 4]> = asked.iter().map(|asked| &asked.name).collect();
-            let mut cmd = shared.scripts.check.on(&names);
-            cmd.arg(u8::from(charges)).arg(first.time(now));
-            asked.iter().for_each(|asked| asked.add(&mut cmd));
-            let answer = shared.call(&shared.scripts.check, cmd, bounds, &first.name).await?;
-            verdicts(asked, &answer, charges)
-        };
-        answer.inspect_err(|failure| shared.is_odd(failure, &first.name))
+            let read = |answer: &Value| first.plain_verdict(answer).map(|verdict| vec![verdict]);
+            return shared.call(script, cmd, bounds, &first.name, read).await;
+        }
+        let script = &shared.scripts.check;
+        let names: SmallVec<[&String; 4]> = asked.iter().map(|asked| &asked.name).collect();
+        let mut cmd = script.on(&names);
+        cmd.arg(u8::from(charges)).arg(first.time(now));
+        asked.iter().for_each(|asked| asked.add(&mut cmd));
+        let read = |answer: &Value| verdicts(asked, answer, charges);
+        shared.call(script, cmd, bounds, &first.name, read).await
     }
 
     /// Undoes what lies in one slot, if there are several.
@@ -547,7 +546,8 @@ impl Redis {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut undone = Box::pin(async move {
             // As far as that goes: what is not undone stays spent.
-            let _ = shared.call(&shared.scripts.undo, cmd, bounds, &names[0]).await;
+            let read = |_: &Value| Ok(());
+            let _ = shared.call(&shared.scripts.undo, cmd, bounds, &names[0], read).await;
         });
         // Sent before this returns, so that what is asked next is asked of what is left.
         let mut cx = Context::from_waker(Waker::noop());
@@ -689,11 +689,12 @@ impl Backend for Redis {
                 cmd.arg(own);
             }
             let bounds = (options.deadline, options.pipeline);
-            let answer = shared.call(&shared.scripts.reset, cmd, bounds, &asked.name).await;
-            match answer.map_err(|failure| failure.error())? {
-                Value::Int(known) => Ok(known != 0),
-                other => Err(Failure::shapeless(&other).error()),
-            }
+            let read = |answer: &Value| match answer {
+                Value::Int(known) => Ok(*known != 0),
+                other => Err(Failure::shapeless(other)),
+            };
+            let known = shared.call(&shared.scripts.reset, cmd, bounds, &asked.name, read).await;
+            known.map_err(|failure| failure.error())
         }))
     }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use ahash::RandomState;
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -121,14 +121,15 @@ impl Shared {
         if is_up { Ok(()) } else { Err(self.last_error(BackendErrorKind::Unavailable)) }
     }
 
-    /// Runs a script once, and waits for the answer until its deadline.
-    pub(super) async fn call(
+    /// Runs a script once, waits for the answer until its deadline, and reads it.
+    pub(super) async fn call<T>(
         &self,
         script: &Script,
         cmd: Cmd,
         (deadline, most): (Duration, usize),
         key: &str,
-    ) -> Result<Value, Failure> {
+        read: impl FnOnce(&Value) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let _pending = Pending::within(most, &self.pending)?;
         let mut link = None;
         let asked = async {
@@ -137,7 +138,7 @@ impl Shared {
             script.run(link, cmd).await.map_err(|error| Failure::of(&error))
         };
         let answer = match timeout(deadline, asked).await {
-            Ok(answer) => answer,
+            Ok(answer) => answer.and_then(|answer| read(&answer)),
             Err(_) if link.is_none() => {
                 let text = "not connected within the deadline";
                 Err(Failure::new(BackendErrorKind::Unavailable, Concern::This, text))
@@ -150,14 +151,6 @@ impl Shared {
             (Err(_), None) => {}
         }
         answer
-    }
-
-    /// An answer was not what it should be although it came.
-    pub(super) fn is_odd(&self, failure: &Failure, key: &str) {
-        let link = lock(&self.link).clone();
-        if let Some(link) = link {
-            self.failed(failure, &link, Some(key));
-        }
     }
 
     async fn link(&self) -> Result<Arc<dyn Link>, Failure> {
@@ -268,7 +261,7 @@ impl Shared {
     }
 
     async fn try_one(&self, place: usize) -> Result<Arc<dyn Link>, Failure> {
-        let failed = |error: redis::RedisError| Failure::of(&error);
+        let failed = |error: RedisError| Failure::of(&error);
         let link = self.source.connect(place, PIPELINE).await.map_err(failed)?;
         let mut probe = redis::cmd("SET");
         // Both options together are known from Redis 6.2 on.
@@ -278,28 +271,38 @@ impl Shared {
             // Where that is not allowed, scripts are sent when they are first wanted.
             let _ = link.send(script.load()).await;
         }
-        self.count_instances(&*link).await;
+        // What is wrong with that is no reason not to count.
+        let _ = self.count_instances(&*link).await;
         Ok(link)
     }
 
+    /// Tells that this process is there, and finds out whether the store is, also where nobody calls.
     async fn beat(&self) {
         let link = lock(&self.link).clone();
         let Some(link) = link else { return };
-        if timeout(BEAT_TAKES, self.count_instances(&*link)).await.is_err() {
-            let text = "no answer to a heartbeat";
-            self.failed(&Failure::new(BackendErrorKind::Timeout, Concern::All, text), &link, None);
-        }
+        let failed = match timeout(BEAT_TAKES, self.count_instances(&*link)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => Failure::of(&error),
+            Err(_) => {
+                let text = "no answer to a heartbeat";
+                Failure::new(BackendErrorKind::Timeout, Concern::All, text)
+            }
+        };
+        self.failed(&failed, &link, None);
     }
 
-    async fn count_instances(&self, link: &dyn Link) {
+    async fn count_instances(&self, link: &dyn Link) -> Result<(), RedisError> {
         let fleets = lock(&self.fleets).clone();
+        if fleets.is_empty() {
+            link.send(redis::cmd("PING")).await?;
+        }
         for fleet in fleets {
             let cmd = fleet.beat(&self.scripts.instances);
-            // What is wrong with the store, calls find out.
-            if let Ok(Value::Int(instances)) = self.scripts.instances.run(link, cmd).await {
+            if let Value::Int(instances) = self.scripts.instances.run(link, cmd).await? {
                 fleet.counted(instances);
             }
         }
+        Ok(())
     }
 }
 
