@@ -3,9 +3,11 @@
 mod alone;
 mod cluster;
 mod differential;
+mod failover;
 mod faults;
 mod front;
 mod load;
+mod processes;
 mod proxy;
 mod same;
 mod server;

@@ -63,7 +63,14 @@ impl Server {
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-            .args(["--enable-debug-command", "yes", "--dir", self.dir.to_str().unwrap()])
+            .args([
+                "--enable-debug-command",
+                "yes",
+                "--repl-diskless-sync-delay",
+                "0",
+                "--dir",
+                self.dir.to_str().unwrap(),
+            ])
             .args(&self.args)
             .stdin(Stdio::null())
             .stdout(fs::File::create(self.dir.join("log")).unwrap())
