@@ -71,7 +71,7 @@
 //! | open WebSockets | [`InFlight`], with [`Permits`](in_flight::Permits) kept in the socket's task |
 //! | an even pace | [`LeakyBucket`], with a [queue](RejectionPolicy::queue) |
 //! | one quota over several layers, jobs, clients | [`Rule::on`], [`limiter`], a clone of an [`InFlight`] |
-//! | one quota over several processes | a [`Backend`] of your own |
+//! | one quota over several processes | `backend::Redis`, with the feature `redis`; or a [`Backend`] of your own |
 //!
 //! # The guide
 //!
@@ -85,6 +85,10 @@
 //! - [Identity](guide::identity): what to count by, and what an attacker can choose.
 //! - [Behind a proxy](guide::proxy): whose address it is, and whom to believe.
 //! - [Order of layers](guide::layers): which goes outside of which.
+#![cfg_attr(
+    feature = "redis",
+    doc = "- [A quota for a fleet](guide::redis): what holds, and what while the store is away."
+)]
 //! - [Testing your limits](guide::testing): that they refuse, whom, and until when; queues, faults and stores.
 //!
 //! # The parts
@@ -236,6 +240,8 @@
 //! | --- | --- | --- |
 //! | `axum` | `key::route`, `key::path_param`, `matcher::path`, the peer from axum's connect info | yes |
 //! | `tracing` | set-up faults as warnings | yes |
+//! | `redis` | `backend::Redis`: a quota for a fleet | no |
+//! | `redis-cluster` | the same in a Redis Cluster | no |
 //! | `test-util` | the `testing` module | no |
 //! | `full` | all of these | no |
 #![cfg_attr(docsrs, feature(doc_cfg))]

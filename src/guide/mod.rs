@@ -13,6 +13,10 @@
 //! | [`identity`] | What do I count by, and which of it can an attacker choose? |
 //! | [`proxy`] | Whose address is it, behind proxies, load balancers and CDNs? |
 //! | [`layers`] | Which layer goes outside of which? |
+#![cfg_attr(
+    feature = "redis",
+    doc = "| [`redis`](mod@redis) | How do several processes share a limit, and what if their store is away? |"
+)]
 //! | [`testing`] | Does it refuse, whom, and until when? How does time pass in a test? |
 //!
 //! # The words
@@ -85,6 +89,8 @@ pub mod identity;
 pub mod layers;
 pub mod proxy;
 pub mod rate_or_in_flight;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod rejection;
 pub mod sizing;
 pub mod testing;
