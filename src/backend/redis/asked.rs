@@ -90,11 +90,14 @@ impl Asked {
     /// The arguments of the short script.
     pub(super) fn add_plainly(&self, cmd: &mut Cmd, now: Nanos) {
         let counted = self.counted();
-        cmd.arg(self.time(now)).arg(counted.cost(self.cost));
+        cmd.arg(counted.cost(self.cost));
         for own in &counted.own {
             cmd.arg(own);
         }
-        cmd.arg(u128::from(self.longest_micros()) * u128::from(counted.mul));
+        let wait = u128::from(self.longest_micros()) * u128::from(counted.mul);
+        if wait > 0 || self.limiter.options.is_given_time {
+            cmd.arg(wait).arg(self.time(now));
+        }
     }
 
     /// The arguments of the long one.
@@ -102,7 +105,7 @@ impl Asked {
         let counted = self.counted();
         let wait = if counted.kind == Kind::Bucket { self.longest_micros() } else { 0 };
         cmd.arg(counted.kind.letter()).arg(counted.cost(self.cost)).arg(wait);
-        for own in &counted.own {
+        for own in &counted.own[..counted.kind.owns()] {
             cmd.arg(own);
         }
     }
@@ -110,15 +113,14 @@ impl Asked {
     /// What the short script answered.
     pub(super) fn plain_verdict(&self, answer: &Value) -> Result<Verdict, Failure> {
         let counted = self.counted();
-        match numbers(answer).as_deref() {
-            Some(&[now, debt, resets, fits]) => {
-                let lacking = (debt + counted.cost(self.cost)).saturating_sub(self.capacity());
-                let lacks = lacking.div_ceil(counted.mul);
-                let said = [fits, debt, 0, lacks, 0, resets];
-                Ok(self.verdict(now, said, fits == 1))
-            }
-            _ => Err(Failure::shapeless(answer)),
-        }
+        let (now, debt, resets, fits) = match numbers(answer).as_deref() {
+            Some(&[now, debt]) => (now, debt, 0, 1),
+            Some(&[now, debt, resets, fits]) => (now, debt, resets, fits),
+            _ => return Err(Failure::shapeless(answer)),
+        };
+        let lacking = (debt + counted.cost(self.cost)).saturating_sub(self.capacity());
+        let said = [fits, debt, 0, lacking.div_ceil(counted.mul), 0, resets];
+        Ok(self.verdict(now, said, fits == 1))
     }
 
     fn capacity(&self) -> u64 {

@@ -15,7 +15,7 @@ pub(super) struct Counted {
     /// Units that come back in a microsecond; of buckets alone.
     pub(super) mul: u64,
     /// What else the kind's own functions take, as it is sent.
-    pub(super) own: [String; 5],
+    pub(super) own: [String; 4],
 }
 
 /// How it is counted: what is stored, and by which functions of the scripts.
@@ -36,6 +36,11 @@ impl Kind {
             Self::Cells => "c",
             Self::Log => "l",
         }
+    }
+
+    /// How many of its own a check takes.
+    pub(super) fn owns(self) -> usize {
+        if self == Self::Bucket { 4 } else { 3 }
     }
 }
 
@@ -97,7 +102,7 @@ impl Counted {
     }
 
     fn plain(kind: Kind, limit: u64, [a, b, c]: [String; 3]) -> Self {
-        Self { kind, limit, unit: 1, mul: 1, own: [a, b, c, String::new(), String::new()] }
+        Self { kind, limit, unit: 1, mul: 1, own: [a, b, c, String::new()] }
     }
 
     fn bucket(quota: Quota) -> Result<Self, ConfigError> {
@@ -116,8 +121,7 @@ impl Counted {
         let capacity = burst * unit;
         let horizon = (u128::from(burst) + u128::from(permits)) * u128::from(unit) * AHEAD;
         let tag = format!(":{mul}/{unit}/{burst}");
-        let own =
-            [mul.to_string(), tag, unit.to_string(), capacity.to_string(), horizon.to_string()];
+        let own = [mul.to_string(), tag, capacity.to_string(), horizon.to_string()];
         Ok(Self { kind: Kind::Bucket, limit: burst, unit, mul, own })
     }
 

@@ -35,9 +35,17 @@ const LOG: &str = include_str!("lua/log.lua");
 impl Scripts {
     pub(super) fn new() -> Self {
         let of = |parts: &[&str]| Script::new(&parts.concat());
+        let (fast, slow) =
+            (include_str!("lua/one_bucket.lua"), include_str!("lua/one_bucket_slow.lua"));
+        let kinds = kind_of(&[
+            ("b", BUCKET, include_str!("lua/check_bucket.lua")),
+            ("w", WINDOW, include_str!("lua/check_window.lua")),
+            ("c", CELLS, include_str!("lua/check_cells.lua")),
+            ("l", LOG, include_str!("lua/check_log.lua")),
+        ]);
         Self {
-            one_bucket: of(&[PRELUDE, BUCKET, include_str!("lua/one_bucket.lua")]),
-            check: of(&[PRELUDE, BUCKET, WINDOW, CELLS, LOG, include_str!("lua/check.lua")]),
+            one_bucket: of(&[fast, PRELUDE, BUCKET, slow]),
+            check: of(&[PRELUDE, &kinds, include_str!("lua/check.lua")]),
             undo: of(&[PRELUDE, LOG, include_str!("lua/undo.lua")]),
             reset: of(&[PRELUDE, BUCKET, WINDOW, CELLS, LOG, include_str!("lua/reset.lua")]),
             instances: of(&[PRELUDE, include_str!("lua/instances.lua")]),
@@ -47,6 +55,14 @@ impl Scripts {
     pub(super) fn all(&self) -> [&Script; 5] {
         [&self.one_bucket, &self.check, &self.undo, &self.reset, &self.instances]
     }
+}
+
+/// A function that makes a kind's functions: each run makes its functions anew, so it makes those alone which it calls.
+fn kind_of(kinds: &[(&str, &str, &str)]) -> String {
+    let kind = |(letter, functions, kind): &(&str, &str, &str)| {
+        format!("if letter == '{letter}' then\n{functions}{kind}end\n")
+    };
+    format!("local function kind_of(letter)\n{}end\n", kinds.iter().map(kind).collect::<String>())
 }
 
 impl Script {
