@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 
 use super::{
     counted::{Counted, Kind},
@@ -196,7 +197,7 @@ pub(super) fn verdicts(
     Ok(asked.iter().zip(said).map(|(asked, said)| asked.verdict(*now, *said, is_charged)).collect())
 }
 
-fn numbers(answer: &Value) -> Option<Vec<u64>> {
+fn numbers(answer: &Value) -> Option<SmallVec<[u64; 4]>> {
     let Value::Array(values) = answer else { return None };
     let number = |value: &Value| match value {
         Value::Int(number) => u64::try_from(*number).ok(),

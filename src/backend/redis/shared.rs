@@ -134,7 +134,7 @@ impl Shared {
         let asked = async {
             let found = self.link().await?;
             let link = &**link.insert(found);
-            script.run(link, cmd).await.map_err(|error| Failure::of(&error))
+            script.run(link, &cmd).await.map_err(|error| Failure::of(&error))
         };
         let answer = match timeout(deadline, asked).await {
             Ok(answer) => answer,
@@ -273,10 +273,10 @@ impl Shared {
         let mut probe = redis::cmd("SET");
         // Both options together are known from Redis 6.2 on.
         probe.arg(&*lock(&self.probe)).arg(1).arg("GET").arg("PX").arg(1_000);
-        link.send(probe).await.map_err(failed)?;
+        link.send(&probe).await.map_err(failed)?;
         for script in self.scripts.all() {
             // Where that is not allowed, scripts are sent when they are first wanted.
-            let _ = link.send(script.load()).await;
+            let _ = link.send(&script.load()).await;
         }
         self.count_instances(&*link).await;
         Ok(link)
@@ -296,7 +296,7 @@ impl Shared {
         for fleet in fleets {
             let cmd = fleet.beat(&self.scripts.instances);
             // What is wrong with the store, calls find out.
-            if let Ok(Value::Int(instances)) = self.scripts.instances.run(link, cmd).await {
+            if let Ok(Value::Int(instances)) = self.scripts.instances.run(link, &cmd).await {
                 fleet.counted(instances);
             }
         }
