@@ -188,10 +188,19 @@ pub(super) fn verdicts(
     answer: &Value,
     may_charge: bool,
 ) -> Result<Vec<Verdict>, Failure> {
-    let numbers = numbers(answer).filter(|numbers| numbers.len() == 1 + NUMBERS * asked.len());
+    let numbers = numbers(answer);
     let Some((now, said)) = numbers.as_deref().and_then(<[u64]>::split_first) else {
         return Err(Failure::shapeless(answer));
     };
+    if said.len() == asked.len() && may_charge {
+        // Buckets, charged at once: what each owed before.
+        let verdict =
+            |(asked, debt): (&&Asked, &u64)| asked.verdict(*now, [1, *debt, 0, 0, 0, 0], true);
+        return Ok(asked.iter().zip(said).map(verdict).collect());
+    }
+    if said.len() != NUMBERS * asked.len() {
+        return Err(Failure::shapeless(answer));
+    }
     let (said, _) = said.as_chunks::<NUMBERS>();
     let is_charged = may_charge && said.iter().all(|[fits, ..]| *fits == 1);
     Ok(asked.iter().zip(said).map(|(asked, said)| asked.verdict(*now, *said, is_charged)).collect())

@@ -523,10 +523,15 @@ impl Redis {
             first.plain_verdict(&answer).map(|verdict| vec![verdict])
         } else {
             let names: SmallVec<[&String; 4]> = asked.iter().map(|asked| &asked.name).collect();
-            let mut cmd = shared.scripts.check.on(&names);
+            let is_alone = |(n, name): (usize, &&String)| !names[..n].contains(name);
+            let are_buckets = charges
+                && asked.iter().all(|asked| asked.is_plain())
+                && names.iter().enumerate().all(is_alone);
+            let script = if are_buckets { &shared.scripts.buckets } else { &shared.scripts.check };
+            let mut cmd = script.on(&names);
             cmd.arg(u8::from(charges)).arg(first.time(now));
             asked.iter().for_each(|asked| asked.add(&mut cmd));
-            let answer = shared.call(&shared.scripts.check, cmd, bounds, &first.name).await?;
+            let answer = shared.call(script, cmd, bounds, &first.name).await?;
             verdicts(asked, &answer, charges)
         };
         answer.inspect_err(|failure| shared.is_odd(failure, &first.name))

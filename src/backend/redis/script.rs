@@ -20,6 +20,8 @@ pub(super) struct Script {
 pub(super) struct Scripts {
     /// One charge on one bucket: most calls.
     pub(super) one_bucket: Script,
+    /// Several on as many buckets.
+    pub(super) buckets: Script,
     pub(super) check: Script,
     pub(super) undo: Script,
     pub(super) reset: Script,
@@ -37,6 +39,7 @@ impl Scripts {
         let of = |parts: &[&str]| Script::new(&parts.concat());
         let (fast, slow) =
             (include_str!("lua/one_bucket.lua"), include_str!("lua/one_bucket_slow.lua"));
+        let check = include_str!("lua/check.lua");
         let kinds = kind_of(&[
             ("b", BUCKET, include_str!("lua/check_bucket.lua")),
             ("w", WINDOW, include_str!("lua/check_window.lua")),
@@ -45,15 +48,16 @@ impl Scripts {
         ]);
         Self {
             one_bucket: of(&[fast, PRELUDE, BUCKET, slow]),
-            check: of(&[PRELUDE, &kinds, include_str!("lua/check.lua")]),
+            buckets: of(&[include_str!("lua/buckets.lua"), PRELUDE, &kinds, check]),
+            check: of(&[PRELUDE, &kinds, check]),
             undo: of(&[PRELUDE, LOG, include_str!("lua/undo.lua")]),
             reset: of(&[PRELUDE, BUCKET, WINDOW, CELLS, LOG, include_str!("lua/reset.lua")]),
             instances: of(&[PRELUDE, include_str!("lua/instances.lua")]),
         }
     }
 
-    pub(super) fn all(&self) -> [&Script; 5] {
-        [&self.one_bucket, &self.check, &self.undo, &self.reset, &self.instances]
+    pub(super) fn all(&self) -> [&Script; 6] {
+        [&self.one_bucket, &self.buckets, &self.check, &self.undo, &self.reset, &self.instances]
     }
 }
 
