@@ -110,7 +110,8 @@ pub enum Fault {
     /// SL-STORE-ACCESS: the store does not let us in.
     ///
     /// User or password are wrong or missing in the URL, or the user may not run scripts or write our keys:
-    /// `+evalsha +eval +script|load +set +get +time` and the commands of sorted sets, on keys of the prefix.
+    /// `+evalsha +eval +script|load +time +set +get +del +pttl +pexpire +zadd +zcard +zrange +zrangebyscore +zrem
+    /// +zremrangebyscore` on keys of the prefix. All of it is tried before anything is counted.
     StoreAccess,
     /// SL-STORE-CLUSTER: the store is a cluster and is asked as one server, or the other way round.
     StoreCluster,

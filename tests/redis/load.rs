@@ -17,13 +17,13 @@ use tower_sluice::{
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
-pub struct Shot {
-    pub at: Instant,
-    pub took: Duration,
-    pub status: u16,
+pub(crate) struct Shot {
+    pub(crate) at: Instant,
+    pub(crate) took: Duration,
+    pub(crate) status: u16,
 }
 
-pub async fn shoot(layer: RateLimitLayer, request: Request<Body>) -> Shot {
+pub(crate) async fn shoot(layer: RateLimitLayer, request: Request<Body>) -> Shot {
     let inner =
         service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
     let at = Instant::now();
@@ -32,7 +32,11 @@ pub async fn shoot(layer: RateLimitLayer, request: Request<Body>) -> Shot {
 }
 
 /// Sends so many a second for so long.
-pub fn load(layer: &RateLimitLayer, per_second: u32, lasts: Duration) -> JoinHandle<Vec<Shot>> {
+pub(crate) fn load(
+    layer: &RateLimitLayer,
+    per_second: u32,
+    lasts: Duration,
+) -> JoinHandle<Vec<Shot>> {
     let layer = layer.clone();
     tokio::spawn(async move {
         let (begin, mut shots) = (Instant::now(), Vec::new());
@@ -51,7 +55,10 @@ pub fn load(layer: &RateLimitLayer, per_second: u32, lasts: Duration) -> JoinHan
 
 /// All that a store tells, with when.
 #[derive(Clone, Default)]
-pub struct Told(pub Arc<Mutex<Vec<(Instant, StoreState)>>>, pub Arc<Mutex<Vec<String>>>);
+pub(crate) struct Told(
+    pub(crate) Arc<Mutex<Vec<(Instant, StoreState)>>>,
+    pub(crate) Arc<Mutex<Vec<String>>>,
+);
 
 impl Observer for Told {
     fn store_changed(&self, changed: &StoreChanged<'_>) {
@@ -64,17 +71,17 @@ impl Observer for Told {
 }
 
 impl Told {
-    pub fn states(&self) -> Vec<StoreState> {
+    pub(crate) fn states(&self) -> Vec<StoreState> {
         self.0.lock().unwrap().iter().map(|(_, state)| *state).collect()
     }
 
-    pub fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<String> {
         self.1.lock().unwrap().clone()
     }
 }
 
 /// Waits until this holds.
-pub async fn eventually(longest: Duration, holds: impl Fn() -> bool) -> bool {
+pub(crate) async fn eventually(longest: Duration, holds: impl Fn() -> bool) -> bool {
     let end = Instant::now() + longest;
     while Instant::now() < end {
         if holds() {

@@ -11,16 +11,16 @@ use std::{
 
 /// What is to be done with replies.
 #[derive(Default)]
-pub struct Proxy {
-    pub port: u16,
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
     /// So many replies of a hundred are lost, each with its connection, before the client sees them.
-    pub loses: AtomicU64,
+    pub(crate) loses: AtomicU64,
     replies: AtomicU64,
-    pub connections: AtomicUsize,
+    pub(crate) connections: AtomicUsize,
 }
 
 impl Proxy {
-    pub fn before(server: u16) -> Arc<Self> {
+    pub(crate) fn before(server: u16) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let proxy = Arc::new(Self { port, ..Self::default() });
@@ -56,7 +56,7 @@ impl Proxy {
         let _ = server.shutdown(Shutdown::Both);
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 }

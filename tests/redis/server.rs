@@ -12,10 +12,10 @@ use std::{
 use redis::{Cmd, FromRedisValue};
 
 /// A server that is there.
-pub struct Server {
+pub(crate) struct Server {
     child: Option<Child>,
     dir: PathBuf,
-    pub port: u16,
+    pub(crate) port: u16,
     args: Vec<String>,
 }
 
@@ -23,16 +23,16 @@ static SERVERS: AtomicU32 = AtomicU32::new(0);
 
 impl Server {
     /// Without persistence.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(&[])
     }
 
     /// On a port that is known.
-    pub fn on(port: u16) -> Self {
+    pub(crate) fn on(port: u16) -> Self {
         Self::on_with(port, &[])
     }
 
-    pub fn with(args: &[&str]) -> Self {
+    pub(crate) fn with(args: &[&str]) -> Self {
         Self::on_with(free_port(), args)
     }
 
@@ -48,18 +48,18 @@ impl Server {
     }
 
     /// More arguments, for when it starts again.
-    pub fn args(&mut self, args: &[&str]) {
+    pub(crate) fn args(&mut self, args: &[&str]) {
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
     /// Starts it, and waits until it listens.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         self.spawn();
         self.listens();
     }
 
     /// Starts it, and does not wait.
-    pub fn spawn(&mut self) {
+    pub(crate) fn spawn(&mut self) {
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
@@ -87,25 +87,25 @@ impl Server {
         }
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
 
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
     /// Ends it at once, as a crash does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -113,17 +113,17 @@ impl Server {
     }
 
     /// Asks it over a connection of its own.
-    pub fn ask<T: FromRedisValue>(&self, cmd: &Cmd) -> T {
+    pub(crate) fn ask<T: FromRedisValue>(&self, cmd: &Cmd) -> T {
         self.try_ask(cmd).unwrap()
     }
 
-    pub fn try_ask<T: FromRedisValue>(&self, cmd: &Cmd) -> redis::RedisResult<T> {
+    pub(crate) fn try_ask<T: FromRedisValue>(&self, cmd: &Cmd) -> redis::RedisResult<T> {
         let client = redis::Client::open(self.url())?;
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(5))?;
         cmd.query(&mut connection)
     }
 
-    pub fn try_ask_as<T: FromRedisValue>(
+    pub(crate) fn try_ask_as<T: FromRedisValue>(
         &self,
         password: &str,
         cmd: &Cmd,
@@ -133,7 +133,7 @@ impl Server {
     }
 
     /// The same in words.
-    pub fn say<T: FromRedisValue>(&self, words: &str) -> T {
+    pub(crate) fn say<T: FromRedisValue>(&self, words: &str) -> T {
         let mut words = words.split_whitespace();
         let mut cmd = redis::cmd(words.next().unwrap());
         words.for_each(|word| {
@@ -143,7 +143,7 @@ impl Server {
     }
 
     /// All keys but those that tell that a process is there.
-    pub fn keys(&self) -> Vec<String> {
+    pub(crate) fn keys(&self) -> Vec<String> {
         let keys: Vec<String> = self.say("KEYS *");
         keys.into_iter()
             .filter(|key| !key.ends_with(":instances") && !key.ends_with(":probe"))
@@ -151,7 +151,7 @@ impl Server {
     }
 
     /// A number of `INFO`.
-    pub fn info(&self, section: &str, field: &str) -> Option<String> {
+    pub(crate) fn info(&self, section: &str, field: &str) -> Option<String> {
         let text: String = self.say(&format!("INFO {section}"));
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.map(str::to_owned)
@@ -169,6 +169,6 @@ impl Drop for Server {
 }
 
 /// A port that nobody listens on.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

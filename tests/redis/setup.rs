@@ -57,7 +57,7 @@ fn settings_that_make_no_sense_are_errors_of_the_rule() {
         (shared.clone().share(0.99), "share"),
         (shared.clone().share(f64::NAN), "share"),
         (shared.clone().prefix("a{b}"), "prefix"),
-        (shared.clone().prefix(""), "prefix"),
+        (shared.prefix(""), "prefix"),
     ] {
         let error = build(shared);
         assert_eq!((error.rule(), error.field()), (Some("orders"), field), "{error}");
@@ -185,9 +185,9 @@ fn answering(answer: impl Fn(&str) -> String + Send + Clone + 'static) -> String
 
 #[tokio::test]
 async fn a_server_that_is_too_old() {
-    let old = |said: &str| match said.contains(" GET PX ") {
-        // As Redis 6.0 answers to an option that it does not know.
-        true => "-ERR syntax error\r\n".to_owned(),
+    let old = |said: &str| match said.starts_with("EVAL") {
+        // As Redis 6.0 says that it does not know an option.
+        true => "-ERR Error running script: ERR syntax error\r\n".to_owned(),
         false => "+OK\r\n".to_owned(),
     };
     let (kind, faults) = told_of(answering(old)).await;
@@ -197,7 +197,7 @@ async fn a_server_that_is_too_old() {
 
 #[tokio::test]
 async fn a_part_of_a_cluster_asked_as_a_server() {
-    let moved = |said: &str| match said.starts_with("SET") {
+    let moved = |said: &str| match said.starts_with("EVAL") {
         true => "-MOVED 866 127.0.0.1:7001\r\n".to_owned(),
         false => "+OK\r\n".to_owned(),
     };
@@ -210,7 +210,7 @@ async fn a_part_of_a_cluster_asked_as_a_server() {
 async fn replies_of_another_shape_are_an_outage_after_the_third() {
     let told = Told::default();
     // All is well but what scripts answer.
-    let odd = |said: &str| match said.starts_with("EVAL") {
+    let odd = |said: &str| match said.starts_with("EVALSHA") {
         true => "*2\r\n+what\r\n:1\r\n".to_owned(),
         false => "+OK\r\n".to_owned(),
     };

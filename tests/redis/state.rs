@@ -16,22 +16,22 @@ use crate::{
 };
 
 /// Who counts exactly does not decide alone.
-pub async fn exact(url: String) -> Redis {
+pub(crate) async fn exact(url: String) -> Redis {
     let shared = Redis::new(url).unwrap().deadline(Duration::from_secs(5));
     shared.ready(Duration::from_secs(5)).await.unwrap();
     shared
 }
 
-pub fn keyed(shared: &Redis, name: &str, algorithm: impl Into<Algorithm>) -> LimiterId {
+pub(crate) fn keyed(shared: &Redis, name: &str, algorithm: impl Into<Algorithm>) -> LimiterId {
     shared.register(&LimiterSpec::new(name, algorithm).keyed(1_000)).unwrap()
 }
 
 /// One charge of one permit.
-pub async fn ask(shared: &Redis, id: LimiterId, key: &[u8]) -> bool {
+pub(crate) async fn ask(shared: &Redis, id: LimiterId, key: &[u8]) -> bool {
     asks(shared, id, key, 1).await
 }
 
-pub async fn asks(shared: &Redis, id: LimiterId, key: &[u8], cost: u64) -> bool {
+pub(crate) async fn asks(shared: &Redis, id: LimiterId, key: &[u8], cost: u64) -> bool {
     let verdicts = shared.check(Nanos::ZERO, &[Charge::new(id, cost).key(key)]).resolve().await;
     verdicts.unwrap().all_allowed()
 }

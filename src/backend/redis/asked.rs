@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 
 use super::{
-    counted::{Counted, Kind},
+    counted::{Counted, Kind, LONGEST_WAIT},
     failure::Failure,
     limiter::{InForce, Limiter},
     names::Digest,
@@ -82,19 +83,22 @@ impl Asked {
 
     /// The longest wait in microseconds, where the store may tell it to depart later.
     fn longest_micros(&self) -> u64 {
-        // Whole microseconds within it; beyond a year nobody waits.
+        // Whole microseconds within it.
         let micros = u64::try_from(self.longest_wait.as_micros()).unwrap_or(u64::MAX);
-        micros.min(31_536_000_000_000)
+        micros.min(LONGEST_WAIT)
     }
 
     /// The arguments of the short script.
     pub(super) fn add_plainly(&self, cmd: &mut Cmd, now: Nanos) {
         let counted = self.counted();
-        cmd.arg(self.time(now)).arg(counted.cost(self.cost));
+        cmd.arg(counted.cost(self.cost));
         for own in &counted.own {
             cmd.arg(own);
         }
-        cmd.arg(u128::from(self.longest_micros()) * u128::from(counted.mul));
+        let wait = u128::from(self.longest_micros()) * u128::from(counted.mul);
+        if wait > 0 || self.limiter.options.is_given_time {
+            cmd.arg(wait).arg(self.time(now));
+        }
     }
 
     /// The arguments of the long one.
@@ -102,7 +106,7 @@ impl Asked {
         let counted = self.counted();
         let wait = if counted.kind == Kind::Bucket { self.longest_micros() } else { 0 };
         cmd.arg(counted.kind.letter()).arg(counted.cost(self.cost)).arg(wait);
-        for own in &counted.own {
+        for own in &counted.own[..counted.kind.owns()] {
             cmd.arg(own);
         }
     }
@@ -110,15 +114,14 @@ impl Asked {
     /// What the short script answered.
     pub(super) fn plain_verdict(&self, answer: &Value) -> Result<Verdict, Failure> {
         let counted = self.counted();
-        match numbers(answer).as_deref() {
-            Some(&[now, debt, resets, fits]) => {
-                let lacking = (debt + counted.cost(self.cost)).saturating_sub(self.capacity());
-                let lacks = lacking.div_ceil(counted.mul);
-                let said = [fits, debt, 0, lacks, 0, resets];
-                Ok(self.verdict(now, said, fits == 1))
-            }
-            _ => Err(Failure::shapeless(answer)),
-        }
+        let (now, debt, resets, fits) = match numbers(answer).as_deref() {
+            Some(&[now, debt]) => (now, debt, 0, 1),
+            Some(&[now, debt, resets, fits]) => (now, debt, resets, fits),
+            _ => return Err(Failure::shapeless(answer)),
+        };
+        let lacking = (debt + counted.cost(self.cost)).saturating_sub(self.capacity());
+        let said = [fits, debt, 0, lacking.div_ceil(counted.mul), 0, resets];
+        Ok(self.verdict(now, said, fits == 1))
     }
 
     fn capacity(&self) -> u64 {
@@ -185,16 +188,25 @@ pub(super) fn verdicts(
     answer: &Value,
     may_charge: bool,
 ) -> Result<Vec<Verdict>, Failure> {
-    let numbers = numbers(answer).filter(|numbers| numbers.len() == 1 + NUMBERS * asked.len());
+    let numbers = numbers(answer);
     let Some((now, said)) = numbers.as_deref().and_then(<[u64]>::split_first) else {
         return Err(Failure::shapeless(answer));
     };
+    if said.len() == asked.len() && may_charge {
+        // Buckets, charged at once: what each owed before.
+        let verdict =
+            |(asked, debt): (&&Asked, &u64)| asked.verdict(*now, [1, *debt, 0, 0, 0, 0], true);
+        return Ok(asked.iter().zip(said).map(verdict).collect());
+    }
+    if said.len() != NUMBERS * asked.len() {
+        return Err(Failure::shapeless(answer));
+    }
     let (said, _) = said.as_chunks::<NUMBERS>();
     let is_charged = may_charge && said.iter().all(|[fits, ..]| *fits == 1);
     Ok(asked.iter().zip(said).map(|(asked, said)| asked.verdict(*now, *said, is_charged)).collect())
 }
 
-fn numbers(answer: &Value) -> Option<Vec<u64>> {
+fn numbers(answer: &Value) -> Option<SmallVec<[u64; 4]>> {
     let Value::Array(values) = answer else { return None };
     let number = |value: &Value| match value {
         Value::Int(number) => u64::try_from(*number).ok(),

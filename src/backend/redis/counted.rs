@@ -15,7 +15,7 @@ pub(super) struct Counted {
     /// Units that come back in a microsecond; of buckets alone.
     pub(super) mul: u64,
     /// What else the kind's own functions take, as it is sent.
-    pub(super) own: [String; 5],
+    pub(super) own: [String; 4],
 }
 
 /// How it is counted: what is stored, and by which functions of the scripts.
@@ -37,14 +37,22 @@ impl Kind {
             Self::Log => "l",
         }
     }
+
+    /// How many of its own a check takes.
+    pub(super) fn owns(self) -> usize {
+        if self == Self::Bucket { 4 } else { 3 }
+    }
 }
 
 /// Numbers in a script are floats: whole up to here.
 const WHOLE: u128 = 1 << 53;
 
-/// How many times the time in which all comes back a key may be ahead. Beyond that the server's clock went back, and
-/// the key counts as spent, no more.
+/// How many times the time in which all comes back a key may be ahead, beside the longest wait for a turn. Beyond that
+/// the server's clock went back, and the key counts as spent, no more.
 const AHEAD: u128 = 4;
+
+/// How far ahead a turn is given at most, in microseconds: ten minutes.
+pub(super) const LONGEST_WAIT: u64 = 600_000_000;
 
 /// A day in microseconds.
 const DAY: u64 = 86_400_000_000;
@@ -97,7 +105,7 @@ impl Counted {
     }
 
     fn plain(kind: Kind, limit: u64, [a, b, c]: [String; 3]) -> Self {
-        Self { kind, limit, unit: 1, mul: 1, own: [a, b, c, String::new(), String::new()] }
+        Self { kind, limit, unit: 1, mul: 1, own: [a, b, c, String::new()] }
     }
 
     fn bucket(quota: Quota) -> Result<Self, ConfigError> {
@@ -105,7 +113,9 @@ impl Counted {
         let common = gcd(permits, period);
         let (mul, unit) = (permits / common, period / common);
         // What is looked at: a key that is as far ahead as it may be, and asks for all there is.
-        let most = (u128::from(burst) + u128::from(permits)) * u128::from(unit) * (AHEAD + 2);
+        let all = (u128::from(burst) + u128::from(permits)) * u128::from(unit);
+        let turns = u128::from(LONGEST_WAIT) * u128::from(mul);
+        let most = all * (AHEAD + 2) + turns * 2;
         if most >= WHOLE {
             let (field, value) =
                 if burst > permits { ("burst", burst) } else { ("permits", permits) };
@@ -114,10 +124,9 @@ impl Counted {
             return Err(ConfigError::new(field, value, reason));
         }
         let capacity = burst * unit;
-        let horizon = (u128::from(burst) + u128::from(permits)) * u128::from(unit) * AHEAD;
+        let horizon = all * AHEAD + turns;
         let tag = format!(":{mul}/{unit}/{burst}");
-        let own =
-            [mul.to_string(), tag, unit.to_string(), capacity.to_string(), horizon.to_string()];
+        let own = [mul.to_string(), tag, capacity.to_string(), horizon.to_string()];
         Ok(Self { kind: Kind::Bucket, limit: burst, unit, mul, own })
     }
 

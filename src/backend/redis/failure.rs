@@ -102,7 +102,13 @@ fn said(text: &str) -> (BackendErrorKind, Concern) {
         (Kind::OutOfMemory, Concern::All)
     } else if says(&["READONLY", "MISCONF", "NOREPLICAS"]) {
         (Kind::ReadOnly, Concern::All)
-    } else if says(&["NOAUTH", "WRONGPASS", "NOPERM", "invalid password"]) {
+    } else if says(&[
+        "NOAUTH",
+        "WRONGPASS",
+        "NOPERM",
+        "invalid password",
+        "The user executing the script",
+    ]) {
         (Kind::Denied, Concern::All)
     } else if says(&["CROSSSLOT", "Lua script attempted to access", "support disabled"]) {
         (Kind::Cluster, Concern::All)

@@ -24,29 +24,45 @@ pub(super) struct Fleet {
     name: String,
     /// Zero where nobody knows yet.
     instances: AtomicU32,
+    /// For how many heartbeats more it does not become less: who has not told yet that he is there may still do so.
+    holds_for: AtomicU32,
 }
 
-/// For how many milliseconds a heartbeat tells that a process is there.
-const LASTS: u64 = 5_000;
+/// For how many heartbeats, one a second, each tells that a process is there.
+const LASTS: u32 = 5;
 
 impl Fleet {
     pub(super) fn new(prefix: &str) -> Self {
         // Seeded at random for each process, and for each value.
         let random = || RandomState::new().hash_one(std::process::id());
-        let name = format!("{:016x}{:016x}", random(), random());
-        Self { prefix: prefix.to_owned(), name, instances: AtomicU32::new(0) }
+        Self {
+            prefix: prefix.to_owned(),
+            name: format!("{:016x}{:016x}", random(), random()),
+            instances: AtomicU32::new(0),
+            holds_for: AtomicU32::new(0),
+        }
     }
 
     pub(super) fn beat(&self, script: &Script) -> Cmd {
         let mut cmd = script.on(&[format!("{{{}}}:instances", self.prefix)]);
-        cmd.arg(&self.name).arg(LASTS);
+        cmd.arg(&self.name).arg(LASTS * 1_000);
         cmd
     }
 
-    pub(super) fn counted(&self, instances: i64) {
-        // Relaxed: a number on its own. Zero would be nobody, though this process is there.
+    /// So many have told lately, or since the store is there again.
+    pub(super) fn counted(&self, instances: i64, is_first: bool) {
+        // Zero would be nobody, though this process is there.
         let instances = u32::try_from(instances.max(1)).unwrap_or(u32::MAX);
-        self.instances.store(instances, Ordering::Relaxed);
+        // Relaxed: numbers on their own, which one task writes.
+        let known = self.instances.load(Ordering::Relaxed);
+        let holds_for = match is_first {
+            true if known > 0 => LASTS,
+            _ => self.holds_for.load(Ordering::Relaxed).saturating_sub(1),
+        };
+        self.holds_for.store(holds_for, Ordering::Relaxed);
+        if instances >= known || holds_for == 0 {
+            self.instances.store(instances, Ordering::Relaxed);
+        }
     }
 
     fn instances(&self) -> Option<NonZeroU32> {
@@ -147,6 +163,31 @@ mod tests {
         let algorithm = algorithm.into();
         let instances = NonZeroU32::new(instances).unwrap();
         Portion { factor, instances }.quota(&algorithm, algorithm.quota())
+    }
+
+    #[test]
+    fn a_store_that_comes_back_empty_makes_the_fleet_no_smaller() {
+        let fleet = Fleet::new("sluice");
+        let known = || fleet.instances().map(NonZeroU32::get);
+        assert_eq!(known(), None);
+        fleet.counted(1, true);
+        fleet.counted(4, false);
+        assert_eq!(known(), Some(4));
+        // A process has gone.
+        fleet.counted(3, false);
+        assert_eq!(known(), Some(3));
+        // The store is there again, and this process the first that tells.
+        fleet.counted(1, true);
+        assert_eq!(known(), Some(3));
+        fleet.counted(2, false);
+        assert_eq!(known(), Some(3));
+        fleet.counted(4, false);
+        assert_eq!(known(), Some(4));
+        // Whoever is there has told by now.
+        for _ in 0..LASTS {
+            fleet.counted(2, false);
+        }
+        assert_eq!(known(), Some(2));
     }
 
     #[test]

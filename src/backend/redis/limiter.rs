@@ -21,7 +21,7 @@ use crate::{
 /// One limiter on the store.
 pub(super) struct Limiter {
     pub(super) names: Names,
-    pub(super) options: Options,
+    pub(super) options: Arc<Options>,
     pub(super) fleet: Option<Arc<Fleet>>,
     pub(super) front: Option<Front>,
     in_force: RwLock<Arc<InForce>>,
@@ -73,7 +73,7 @@ impl InForce {
 impl Limiter {
     pub(super) fn new(
         spec: &LimiterSpec,
-        options: &Options,
+        options: &Arc<Options>,
         fleet: impl FnOnce(&str) -> Arc<Fleet>,
     ) -> Result<Self, ConfigError> {
         check_prefix(&options.prefix)?;
@@ -83,7 +83,7 @@ impl Limiter {
         let counts_fleet = matches!(options.instances, Instances::Heartbeats);
         Ok(Self {
             names: Names::new(&options.prefix, &spec.name, kind, spec.keyed),
-            options: options.clone(),
+            options: Arc::clone(options),
             fleet: counts_fleet.then(|| fleet(&options.prefix)),
             front: Front::of(options),
             in_force: RwLock::new(in_force),

@@ -11,7 +11,7 @@ use crate::{ConfigError, clock::BoxFuture};
 /// A connection that is there.
 pub(super) trait Link: Send + Sync {
     /// Sends a command, in the order of the calls as far as one server is concerned, and never twice.
-    fn send(&self, cmd: Cmd) -> BoxFuture<'static, Result<Value, RedisError>>;
+    fn send<'a>(&'a self, cmd: &'a Cmd) -> BoxFuture<'a, Result<Value, RedisError>>;
 
     /// Whether it leads to several servers.
     fn is_cluster(&self) -> bool;
@@ -24,9 +24,9 @@ struct Driven<C> {
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Link for Driven<C> {
-    fn send(&self, cmd: Cmd) -> BoxFuture<'static, Result<Value, RedisError>> {
+    fn send<'a>(&'a self, cmd: &'a Cmd) -> BoxFuture<'a, Result<Value, RedisError>> {
         let mut connection = self.connection.clone();
-        Box::pin(async move { connection.req_packed_command(&cmd).await?.extract_error() })
+        Box::pin(async move { connection.req_packed_command(cmd).await?.extract_error() })
     }
 
     fn is_cluster(&self) -> bool {

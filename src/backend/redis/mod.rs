@@ -98,7 +98,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Redis {
     store: Arc<Store>,
-    options: Options,
+    options: Arc<Options>,
 }
 
 struct Store {
@@ -242,14 +242,14 @@ impl Redis {
             shares: Local::new(),
             task: Mutex::new(None),
         };
-        Self { store: Arc::new(store), options: Options::default() }
+        Self { store: Arc::new(store), options: Arc::default() }
     }
 
     /// What all keys begin with, 1 to 64 of `A-Z a-z 0-9 _ . - : /`. Default: `sluice`. Rules of one name share their
     /// count under one prefix, so services that share a server want one each.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.options.prefix = Arc::from(prefix.into());
+        self.options().prefix = Arc::from(prefix.into());
         self
     }
 
@@ -257,7 +257,7 @@ impl Redis {
     /// added to it. What is not answered by then may have been charged, and is not asked again.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.options.deadline = deadline;
+        self.options().deadline = deadline;
         self
     }
 
@@ -265,26 +265,26 @@ impl Redis {
     /// is away.
     #[must_use]
     pub fn pipeline(mut self, calls: usize) -> Self {
-        self.options.pipeline = calls;
+        self.options().pipeline = calls;
         self
     }
 
     /// While the store is away, counts in the process against quota / instances. This is the default.
     ///
     /// All together then admit at most the quota, as long as the number of instances is right, and no quota is less
-    /// than a permit for each. How many there are comes from heartbeats through the store, unless it is
+    /// than a permit for each. Store and shares are two counts: across the change each may give a burst. How many there are comes from heartbeats through the store, unless it is
     /// [told](Self::instances). The count is kept from one outage to the next, so that a store which comes and goes gives
     /// nobody a burst each time. A rule that [queues](crate::RejectionPolicy::queue) asks its share again.
     #[must_use]
     pub fn local_share(mut self) -> Self {
-        self.options.away = Away::LocalShare;
+        self.options().away = Away::LocalShare;
         self
     }
 
     /// While the store is away, lets all pass, uncounted.
     #[must_use]
     pub fn admit(mut self) -> Self {
-        self.options.away = Away::Admit;
+        self.options().away = Away::Admit;
         self
     }
 
@@ -292,7 +292,7 @@ impl Redis {
     /// says.
     #[must_use]
     pub fn refuse(mut self) -> Self {
-        self.options.away = Away::Refuse;
+        self.options().away = Away::Refuse;
         self
     }
 
@@ -303,7 +303,7 @@ impl Redis {
     /// only one.
     #[must_use]
     pub fn instances(mut self, instances: u32) -> Self {
-        self.options.instances = Instances::Fixed(instances);
+        self.options().instances = Instances::Fixed(instances);
         self
     }
 
@@ -323,7 +323,7 @@ impl Redis {
     /// ```
     #[must_use]
     pub fn instances_from(mut self, instances: impl Fn() -> u32 + Send + Sync + 'static) -> Self {
-        self.options.instances = Instances::From(Arc::new(instances));
+        self.options().instances = Instances::From(Arc::new(instances));
         self
     }
 
@@ -336,7 +336,7 @@ impl Redis {
     /// [wait](crate::RejectionPolicy::queue) are told by the store alone.
     #[must_use]
     pub fn share(mut self, factor: f64) -> Self {
-        self.options.share = Some(factor);
+        self.options().share = Some(factor);
         self
     }
 
@@ -345,7 +345,7 @@ impl Redis {
     /// that another has reset a key or raised a limit.
     #[must_use]
     pub fn remember_refusals(mut self) -> Self {
-        self.options.remembers = true;
+        self.options().remembers = true;
         self
     }
 
@@ -388,7 +388,7 @@ impl Redis {
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn by_given_time(mut self) -> Self {
-        self.options.is_given_time = true;
+        self.options().is_given_time = true;
         self
     }
 
@@ -424,6 +424,11 @@ impl Redis {
     pub async fn ready(&self, timeout: Duration) -> Result<(), BackendError> {
         self.store.start();
         self.store.shared.ready(timeout).await
+    }
+
+    /// Of this handle alone from now on.
+    fn options(&mut self) -> &mut Options {
+        Arc::make_mut(&mut self.options)
     }
 
     fn limiter(&self, id: LimiterId) -> Result<Arc<Limiter>, BackendError> {
@@ -517,8 +522,12 @@ impl Redis {
             let read = |answer: &Value| first.plain_verdict(answer).map(|verdict| vec![verdict]);
             return shared.call(script, cmd, bounds, &first.name, read).await;
         }
-        let script = &shared.scripts.check;
         let names: SmallVec<[&String; 4]> = asked.iter().map(|asked| &asked.name).collect();
+        let is_alone = |(n, name): (usize, &&String)| !names[..n].contains(name);
+        let are_buckets = charges
+            && asked.iter().all(|asked| asked.is_plain())
+            && names.iter().enumerate().all(is_alone);
+        let script = if are_buckets { &shared.scripts.buckets } else { &shared.scripts.check };
         let mut cmd = script.on(&names);
         cmd.arg(u8::from(charges)).arg(first.time(now));
         asked.iter().for_each(|asked| asked.add(&mut cmd));

@@ -20,10 +20,13 @@ pub(super) struct Script {
 pub(super) struct Scripts {
     /// One charge on one bucket: most calls.
     pub(super) one_bucket: Script,
+    /// Several on as many buckets.
+    pub(super) buckets: Script,
     pub(super) check: Script,
     pub(super) undo: Script,
     pub(super) reset: Script,
     pub(super) instances: Script,
+    pub(super) probe: Script,
 }
 
 const PRELUDE: &str = include_str!("lua/prelude.lua");
@@ -35,18 +38,37 @@ const LOG: &str = include_str!("lua/log.lua");
 impl Scripts {
     pub(super) fn new() -> Self {
         let of = |parts: &[&str]| Script::new(&parts.concat());
+        let (fast, slow) =
+            (include_str!("lua/one_bucket.lua"), include_str!("lua/one_bucket_slow.lua"));
+        let check = include_str!("lua/check.lua");
+        let kinds = kind_of(&[
+            ("b", BUCKET, include_str!("lua/check_bucket.lua")),
+            ("w", WINDOW, include_str!("lua/check_window.lua")),
+            ("c", CELLS, include_str!("lua/check_cells.lua")),
+            ("l", LOG, include_str!("lua/check_log.lua")),
+        ]);
         Self {
-            one_bucket: of(&[PRELUDE, BUCKET, include_str!("lua/one_bucket.lua")]),
-            check: of(&[PRELUDE, BUCKET, WINDOW, CELLS, LOG, include_str!("lua/check.lua")]),
+            one_bucket: of(&[fast, PRELUDE, BUCKET, slow]),
+            buckets: of(&[include_str!("lua/buckets.lua"), PRELUDE, &kinds, check]),
+            check: of(&[PRELUDE, &kinds, check]),
             undo: of(&[PRELUDE, LOG, include_str!("lua/undo.lua")]),
             reset: of(&[PRELUDE, BUCKET, WINDOW, CELLS, LOG, include_str!("lua/reset.lua")]),
             instances: of(&[PRELUDE, include_str!("lua/instances.lua")]),
+            probe: of(&[PRELUDE, include_str!("lua/probe.lua")]),
         }
     }
 
-    pub(super) fn all(&self) -> [&Script; 5] {
-        [&self.one_bucket, &self.check, &self.undo, &self.reset, &self.instances]
+    pub(super) fn all(&self) -> [&Script; 6] {
+        [&self.one_bucket, &self.buckets, &self.check, &self.undo, &self.reset, &self.instances]
     }
+}
+
+/// A function that makes a kind's functions: each run makes its functions anew, so it makes those alone which it calls.
+fn kind_of(kinds: &[(&str, &str, &str)]) -> String {
+    let kind = |(letter, functions, kind): &(&str, &str, &str)| {
+        format!("if letter == '{letter}' then\n{functions}{kind}end\n")
+    };
+    format!("local function kind_of(letter)\n{}end\n", kinds.iter().map(kind).collect::<String>())
 }
 
 impl Script {
@@ -60,8 +82,10 @@ impl Script {
 
     /// A call of it on these keys, to which its arguments are added.
     pub(super) fn on(&self, keys: &[impl AsRef<str>]) -> Cmd {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.digest).arg(keys.len());
+        // Nine words for one charge, each further one has eight; they are mostly short.
+        let words = 2 + 8 * keys.len();
+        let mut cmd = Cmd::with_capacity(words, 64 + 24 * words);
+        cmd.arg("EVALSHA").arg(&self.digest).arg(keys.len());
         for key in keys {
             cmd.arg(key.as_ref());
         }
@@ -77,10 +101,10 @@ impl Script {
 
     /// Sends a call, and once more where nothing ran: the server has forgotten the script, or the slot is another's.
     /// What was not answered is never sent again.
-    pub(super) async fn run(&self, link: &dyn Link, cmd: Cmd) -> Result<Value, RedisError> {
+    pub(super) async fn run(&self, link: &dyn Link, cmd: &Cmd) -> Result<Value, RedisError> {
         // Relaxed throughout: a count, nothing is read through it. Who is wrong about it sends the script once more.
         let before = self.sent.load(Ordering::Relaxed);
-        match link.send(cmd.clone()).await {
+        match link.send(cmd).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
             Err(error) if link.is_cluster() && has_moved(&error) => return link.send(cmd).await,
             answer => return answer,
@@ -89,12 +113,12 @@ impl Script {
         let is_first = self.sent.compare_exchange(before, after, relaxed, relaxed).is_ok();
         if !is_first {
             // Another has sent it meanwhile, and what is sent now comes after that.
-            match link.send(cmd.clone()).await {
+            match link.send(cmd).await {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
                 answer => return answer,
             }
         }
-        link.send(self.whole(&cmd)).await
+        link.send(&self.whole(cmd)).await
     }
 
     /// The same call with the script itself.

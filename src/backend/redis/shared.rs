@@ -135,7 +135,7 @@ impl Shared {
         let asked = async {
             let found = self.link().await?;
             let link = &**link.insert(found);
-            script.run(link, cmd).await.map_err(|error| Failure::of(&error))
+            script.run(link, &cmd).await.map_err(|error| Failure::of(&error))
         };
         let answer = match timeout(deadline, asked).await {
             Ok(answer) => answer.and_then(|answer| read(&answer)),
@@ -263,16 +263,14 @@ impl Shared {
     async fn try_one(&self, place: usize) -> Result<Arc<dyn Link>, Failure> {
         let failed = |error: RedisError| Failure::of(&error);
         let link = self.source.connect(place, PIPELINE).await.map_err(failed)?;
-        let mut probe = redis::cmd("SET");
-        // Both options together are known from Redis 6.2 on.
-        probe.arg(&*lock(&self.probe)).arg(1).arg("GET").arg("PX").arg(1_000);
-        link.send(probe).await.map_err(failed)?;
+        let probe = self.scripts.probe.on(&[&*lock(&self.probe)]);
+        self.scripts.probe.run(&*link, &probe).await.map_err(failed)?;
         for script in self.scripts.all() {
             // Where that is not allowed, scripts are sent when they are first wanted.
-            let _ = link.send(script.load()).await;
+            let _ = link.send(&script.load()).await;
         }
         // What is wrong with that is no reason not to count.
-        let _ = self.count_instances(&*link).await;
+        let _ = self.count_instances(&*link, true).await;
         Ok(link)
     }
 
@@ -280,7 +278,7 @@ impl Shared {
     async fn beat(&self) {
         let link = lock(&self.link).clone();
         let Some(link) = link else { return };
-        let failed = match timeout(BEAT_TAKES, self.count_instances(&*link)).await {
+        let failed = match timeout(BEAT_TAKES, self.count_instances(&*link, false)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => Failure::of(&error),
             Err(_) => {
@@ -291,15 +289,15 @@ impl Shared {
         self.failed(&failed, &link, None);
     }
 
-    async fn count_instances(&self, link: &dyn Link) -> Result<(), RedisError> {
+    async fn count_instances(&self, link: &dyn Link, is_first: bool) -> Result<(), RedisError> {
         let fleets = lock(&self.fleets).clone();
         if fleets.is_empty() {
-            link.send(redis::cmd("PING")).await?;
+            link.send(&redis::cmd("PING")).await?;
         }
         for fleet in fleets {
             let cmd = fleet.beat(&self.scripts.instances);
-            if let Value::Int(instances) = self.scripts.instances.run(link, cmd).await? {
-                fleet.counted(instances);
+            if let Value::Int(instances) = self.scripts.instances.run(link, &cmd).await? {
+                fleet.counted(instances, is_first);
             }
         }
         Ok(())

@@ -16,5 +16,11 @@ end
 -- A time to live that ends no earlier than so many microseconds from now: the server's clock for it is older by less
 -- than a millisecond.
 local function ttl(us)
-  return fmt('%.0f', max(0, ceil(us / 1000)) + 1)
+  return max(0, ceil(us / 1000)) + 1
+end
+
+-- A microsecond in 16 digits, and what follows it. As two whole numbers: floats are slow to write.
+local function stamped(us, rest)
+  local low = us % 1000000000
+  return fmt('%07d%09d%s', (us - low) / 1000000000, low, rest)
 end

@@ -1,5 +1,5 @@
 -- Forgets a key; what undoes an earlier charge is told from what is charged later by what stays behind. KEYS: one.
--- ARGV: time or "", kind, and five that are the kind's own. Answers whether anything was spent.
+-- ARGV: time or "", kind, and four that are the kind's own. Answers whether anything was spent.
 local key, now, kind, a, b, c = KEYS[1], time(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if kind == 'l' then
   local _, total, before = logged(key, now, tonumber(b))
@@ -14,8 +14,7 @@ if kind == 'l' then
 end
 local text, new = call('GET', key), nil
 if kind == 'b' then
-  local mul, capacity = tonumber(a), tonumber(ARGV[6])
-  local debt, resets = owed(key, text, now, mul, b, tonumber(c), capacity, tonumber(ARGV[7]))
+  local debt, resets = owed(key, text, now, tonumber(a), b, tonumber(c), ARGV[6])
   if debt == 0 then return 0 end
   new = fmt('%016.0f%s#%.0f', now, b, resets + 1)
 elseif kind == 'w' then

@@ -50,6 +50,6 @@ local function under_way(key, text, now, length, phase)
 end
 
 local function save_window(key, now, start, length, spent, resets)
-  local text = fmt('%016.0f:%s:%.0f#%.0f', start, length, spent, resets)
+  local text = stamped(start, fmt(':%s:%.0f#%.0f', length, spent, resets))
   call('SET', key, text, 'PX', ttl(ends(start, length) - now))
 end
