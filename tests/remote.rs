@@ -20,8 +20,9 @@ use http_body_util::BodyExt;
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer, service_fn};
 use tower_sluice::{
-    Algorithm, Backend, BackendErrorKind, ConfigError, Decision, FixedWindow, ManualClock, Missing,
-    RateLimitLayer, RateLimitLayerBuilder, Rule, TokenBucket, TokioClock,
+    Algorithm, Backend, BackendError, BackendErrorKind, ConfigError, Decision, FixedWindow,
+    ManualClock, Missing, RateLimitLayer, RateLimitLayerBuilder, RejectionPolicy, Rule,
+    TokenBucket, TokioClock,
     backend::{Answer, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdict, Verdicts},
     clock::Nanos,
     event::{Outcome, Reason},
@@ -444,6 +445,68 @@ async fn a_failure_or_a_drop_after_the_first_backend_undoes_it_once_too() {
     drop(asking);
     assert_eq!(first.undone(), first.charges());
     assert_eq!(first.undone().len(), 1);
+}
+
+/// Allows its first limiter, and has failed for the second.
+struct FailsForOne;
+
+impl Backend for FailsForOne {
+    fn register(&self, spec: &LimiterSpec) -> Result<LimiterId, ConfigError> {
+        Ok(LimiterId(u64::from(spec.name() == "fails")))
+    }
+
+    fn check(&self, _: Nanos, _: &[Charge<'_>]) -> Answer<Verdicts> {
+        Answer::Ready(Err(BackendError::new(BackendErrorKind::Unavailable, "away").on(1)))
+    }
+
+    fn undo(&self, _: Nanos, _: &[Receipt]) {}
+
+    fn peek(&self, _: Nanos, _: &Charge<'_>) -> Answer<Decision> {
+        Answer::Ready(Ok(allowed()))
+    }
+
+    fn reset(&self, _: Nanos, _: &Charge<'_>) -> Answer<bool> {
+        Answer::Ready(Ok(false))
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_one_limiter_is_answered_as_its_rule_says() {
+    let backend = Arc::new(FailsForOne);
+    let degrade = |text: &'static str| RejectionPolicy::degrade(async move || text);
+    let layer = manual()
+        .rule(remote("works", Arc::clone(&backend)).while_away(degrade("of the first")))
+        .rule(remote("fails", backend).while_away(degrade("of the second")))
+        .build()
+        .unwrap();
+    let answer = layer.layer(service_fn(ok)).oneshot(get()).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "of the second");
+}
+
+#[tokio::test]
+async fn while_a_backend_is_away_a_rule_has_a_policy_for_that() {
+    let away = || FailingBackend::new(BackendErrorKind::Unavailable);
+    let degrade = |text: &'static str| RejectionPolicy::degrade(async move || text);
+    let body = async |layer: RateLimitLayer| {
+        let answer = layer.layer(service_fn(ok)).oneshot(get()).await.unwrap();
+        let status = answer.status();
+        (status, answer.into_body().collect().await.unwrap().to_bytes())
+    };
+    // In place of the rule's own, of which a queue is skipped.
+    let own = RejectionPolicy::queue(MILLI, 1).or(degrade("refused"));
+    let rule = remote("fleet", away()).rejection(own);
+    let both = manual().rule(rule.clone().while_away(degrade("away"))).build().unwrap();
+    assert_eq!(body(both).await, (StatusCode::OK, "away".into()));
+    let one = manual().rule(rule).build().unwrap();
+    assert_eq!(body(one).await, (StatusCode::OK, "refused".into()));
+    // A refusal is none.
+    let denies = remote("fleet", always(denied())).while_away(degrade("away"));
+    let layer = manual().rule(denies).build().unwrap();
+    assert_eq!(body(layer).await.0, StatusCode::TOO_MANY_REQUESTS);
+    // And respond is one of them.
+    let plain = remote("fleet", away()).while_away(RejectionPolicy::respond_with(|_, _| "sorry"));
+    let layer = manual().rule(plain).rejection(degrade("refused")).build().unwrap();
+    assert_eq!(body(layer).await, (StatusCode::SERVICE_UNAVAILABLE, "sorry".into()));
 }
 
 #[tokio::test]

@@ -333,3 +333,58 @@ async fn ht_03_obeying_the_hint() {
         }
     }
 }
+
+#[tokio::test]
+async fn wn_01_a_share_of_a_sliding_window_slides() {
+    let shared = Redis::new("redis://127.0.0.1:1/").unwrap().instances(2);
+    let spec = LimiterSpec::new("window", tower_sluice::SlidingWindow::per_second(20));
+    let id = shared.register(&spec).unwrap();
+    shared.ready(Duration::from_millis(100)).await.unwrap_err();
+    // Ten at the end of a second are none at the begin of the next.
+    let mut passed = Vec::new();
+    for at in [990, 1_010, 1_500, 1_980, 2_000] {
+        let now = Nanos::new(at * 1_000_000);
+        let mut own = 0;
+        for _ in 0..20 {
+            let verdicts = shared.check(now, &[Charge::new(id, 1)]).resolve().await.unwrap();
+            own += u32::from(verdicts.all_allowed());
+        }
+        passed.push(own);
+    }
+    assert_eq!(passed, [10, 0, 0, 0, 10]);
+}
+
+#[tokio::test]
+async fn rd_09_nothing_is_charged_by_half() {
+    let server = Server::with(&["--maxmemory-policy", "noeviction"]);
+    let shared = exact(server.url()).await.admit();
+    let ids = [
+        crate::state::keyed(&shared, "bucket", TokenBucket::per_hour(1_000)),
+        crate::state::keyed(&shared, "window", FixedWindow::per_hour(1_000)),
+        crate::state::keyed(&shared, "ring", tower_sluice::SlidingWindow::per_hour(1_000)),
+        crate::state::keyed(&shared, "log", tower_sluice::SlidingLog::per_hour(1_000)),
+    ];
+    for round in 0..20 {
+        server.say::<()>(&format!("CONFIG SET maxmemory {}", if round % 2 == 0 { 0 } else { 1 }));
+        if round % 2 == 0 {
+            assert!(eventually(Duration::from_secs(2), || shared.state() == StoreState::Up).await);
+        }
+        for n in 0..10_u8 {
+            let key = [n];
+            let charges = ids.map(|id| Charge::new(id, 1).key(&key));
+            assert!(shared.check(Nanos::ZERO, &charges).resolve().await.unwrap().all_allowed());
+        }
+    }
+    server.say::<()>("CONFIG SET maxmemory 0");
+    assert!(eventually(Duration::from_secs(2), || shared.state() == StoreState::Up).await);
+    for n in 0..10_u8 {
+        let mut spent = Vec::new();
+        for id in ids {
+            let peeked =
+                shared.peek(Nanos::ZERO, &Charge::new(id, 0).key(&[n])).resolve().await.unwrap();
+            spent.push(1_000 - peeked.remaining());
+        }
+        // What was charged before the store was full, in whole.
+        assert!(spent.iter().all(|own| *own == spent[0] && *own >= 9), "{spent:?}");
+    }
+}
