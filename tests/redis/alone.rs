@@ -162,6 +162,8 @@ async fn the_share_outlives_an_outage() {
         passed.push(spend().await);
         server.run();
         assert!(eventually(Duration::from_secs(2), || shared.state() == StoreState::Up).await);
+        let charge = Charge::new(id, 1).key(b"a");
+        assert!(shared.check(Nanos::ZERO, &[charge]).resolve().await.unwrap().all_allowed());
     }
     assert_eq!(passed, [50, 0, 0], "a burst for each outage");
 }

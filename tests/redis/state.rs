@@ -171,6 +171,17 @@ async fn rd_07_what_is_not_answered_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn rd_07_an_answer_that_is_slow_is_waited_for() {
+    let server = Server::start();
+    let shared = exact(server.url()).await;
+    let id = keyed(&shared, "window", FixedWindow::per_minute(1_000));
+    server.say::<()>("CLIENT PAUSE 200 ALL");
+    assert!(ask(&shared, id, b"a").await);
+    let peeked = shared.peek(Nanos::ZERO, &Charge::new(id, 0).key(b"a")).resolve().await.unwrap();
+    assert_eq!(peeked.remaining(), 999, "it was sent more than once");
+}
+
+#[tokio::test]
 async fn rd_14_a_refusal_is_no_failure() {
     let server = Server::start();
     let told = Told::default();
