@@ -447,7 +447,7 @@ impl Redis {
     async fn charge(
         self,
         now: Nanos,
-        asked: SmallVec<[Asked; 4]>,
+        asked: SmallVec<[Asked; 1]>,
         aside: Aside,
     ) -> Result<Verdicts, BackendError> {
         match self.charge_all(now, &asked).await {
@@ -614,7 +614,7 @@ impl Backend for Redis {
 
     fn check(&self, now: Nanos, charges: &[Charge<'_>]) -> Answer<Verdicts> {
         let asked = charges.iter().map(|charge| self.asked(charge));
-        let asked = match asked.collect::<Result<SmallVec<[Asked; 4]>, _>>() {
+        let asked = match asked.collect::<Result<SmallVec<[Asked; 1]>, _>>() {
             Ok(asked) => asked,
             Err(error) => return Answer::Ready(Err(error)),
         };

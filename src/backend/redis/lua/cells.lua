@@ -5,12 +5,15 @@
 local function ring(key, text, now, window, cell)
   local stamps, sums, before, healed = {}, {}, 0, false
   if not text then return stamps, sums, before, before, healed end
-  local base, cells = match(text, '^(%d+);(.*)$')
-  if not base or string.gsub(cells, '%d+=%d+,', '') ~= '' then foreign(key) end
+  local find = string.find
+  local _, at, base = find(text, '^(%d+);')
+  if not base then foreign(key) end
   before = tonumber(base)
   local total = before
-  for stamp, sum in string.gmatch(cells, '(%d+)=(%d+),') do
-    stamp, total = tonumber(stamp), tonumber(sum)
+  while at < #text do
+    local _, last, stamp, sum = find(text, '^(%d+)=(%d+),', at + 1)
+    if not last then foreign(key) end
+    at, stamp, total = last, tonumber(stamp), tonumber(sum)
     if now - stamp >= window then
       before = total
     else
@@ -28,6 +31,6 @@ end
 
 local function save_ring(key, now, window, stamps, sums, before)
   local cells = {fmt('%.0f;', before)}
-  for i, stamp in ipairs(stamps) do cells[i + 1] = fmt('%016.0f=%.0f,', stamp, sums[i]) end
+  for i, stamp in ipairs(stamps) do cells[i + 1] = stamped(stamp, fmt('=%.0f,', sums[i])) end
   call('SET', key, table.concat(cells), 'PX', ttl(stamps[#stamps] + window - now))
 end
