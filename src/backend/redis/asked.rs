@@ -75,7 +75,7 @@ impl Asked {
         utc.as_micros().to_string()
     }
 
-    /// Whether the short script decides it: one charge of a bucket that may be made.
+    /// Whether it is a charge on a bucket that may be made.
     pub(super) fn is_plain(&self) -> bool {
         let counted = self.counted();
         counted.kind == Kind::Bucket && self.cost > 0 && self.cost <= counted.limit
@@ -88,20 +88,7 @@ impl Asked {
         micros.min(LONGEST_WAIT)
     }
 
-    /// The arguments of the short script.
-    pub(super) fn add_plainly(&self, cmd: &mut Cmd, now: Nanos) {
-        let counted = self.counted();
-        cmd.arg(counted.cost(self.cost));
-        for own in &counted.own {
-            cmd.arg(own);
-        }
-        let wait = u128::from(self.longest_micros()) * u128::from(counted.mul);
-        if wait > 0 || self.limiter.options.is_given_time {
-            cmd.arg(wait).arg(self.time(now));
-        }
-    }
-
-    /// The arguments of the long one.
+    /// The arguments of the script that decides any charges.
     pub(super) fn add(&self, cmd: &mut Cmd) {
         let counted = self.counted();
         let wait = if counted.kind == Kind::Bucket { self.longest_micros() } else { 0 };
@@ -109,23 +96,6 @@ impl Asked {
         for own in &counted.own[..counted.kind.owns()] {
             cmd.arg(own);
         }
-    }
-
-    /// What the short script answered.
-    pub(super) fn plain_verdict(&self, answer: &Value) -> Result<Verdict, Failure> {
-        let counted = self.counted();
-        let (now, debt, resets, fits) = match numbers(answer).as_deref() {
-            Some(&[now, debt]) => (now, debt, 0, 1),
-            Some(&[now, debt, resets, fits]) => (now, debt, resets, fits),
-            _ => return Err(Failure::shapeless(answer)),
-        };
-        let lacking = (debt + counted.cost(self.cost)).saturating_sub(self.capacity());
-        let said = [fits, debt, 0, lacking.div_ceil(counted.mul), 0, resets];
-        Ok(self.verdict(now, said, fits == 1))
-    }
-
-    fn capacity(&self) -> u64 {
-        self.counted().limit * self.counted().unit
     }
 
     /// What one charge got.
@@ -141,8 +111,8 @@ impl Asked {
             _ => whole,
         };
         let level = Level {
-            capacity: self.capacity(),
-            left: self.capacity().saturating_sub(spent),
+            capacity: counted.capacity(),
+            left: counted.capacity().saturating_sub(spent),
             unit: counted.unit,
             reset_after: micros(reset),
         };
@@ -182,7 +152,24 @@ impl Asked {
     }
 }
 
-/// What the long script answered to these: a verdict for each.
+/// The arguments of a composed script: none where all charges are of one permit and none may wait.
+pub(super) fn add_composed(asked: &[&Asked], cmd: &mut Cmd, now: Nanos) {
+    let time = asked.first().map(|asked| asked.time(now)).filter(|time| !time.is_empty());
+    let waits = time.is_some() || asked.iter().any(|asked| !asked.longest_wait.is_zero());
+    if waits || asked.iter().any(|asked| asked.cost != 1) {
+        for asked in asked {
+            cmd.arg(asked.counted().cost(asked.cost));
+        }
+    }
+    if waits {
+        for asked in asked {
+            cmd.arg(asked.longest_micros());
+        }
+    }
+    cmd.arg(time);
+}
+
+/// What the script answered to these: a verdict for each.
 pub(super) fn verdicts(
     asked: &[&Asked],
     answer: &Value,

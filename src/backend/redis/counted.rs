@@ -160,6 +160,10 @@ impl Counted {
         Ok((limit, window))
     }
 
+    pub(super) fn capacity(&self) -> u64 {
+        self.limit * self.unit
+    }
+
     /// A cost as it is sent: no more than the script can add.
     pub(super) fn cost(&self, permits: u64) -> u64 {
         // A permit more than ever fits is as good as any number of them.

@@ -105,7 +105,7 @@ impl Front {
         let factor = self.factor?;
         let instances =
             asked.limiter.portion().map_or(NonZeroU32::MIN, |portion| portion.instances);
-        let (portion, changes) = (Portion { factor, instances }, asked.limiter.changes());
+        let (portion, changes) = (Portion { factor, instances }, asked.in_force.changes);
         let mut share = lock(&self.share);
         if let Some(share) = &*share
             && (share.portion, share.changes) == (portion, changes)
@@ -138,7 +138,7 @@ impl Front {
             && refused.since <= now
             && asked.cost >= refused.cost
             && asked.cost <= asked.in_force.quota(asked.quota).limit
-            && refused.changes == asked.limiter.changes();
+            && refused.changes == asked.in_force.changes;
         is_it.then(|| {
             let reset =
                 refused.decision.reset_after().saturating_sub(now.since(refused.since).into());
@@ -158,7 +158,7 @@ impl Front {
             since,
             cost: asked.cost,
             decision,
-            changes: asked.limiter.changes(),
+            changes: asked.in_force.changes,
         };
         let (shard, place) = self.place(asked.digest.0);
         let old = &mut lock(shard)[place];

@@ -1,9 +1,6 @@
 //! [`Limiter`]: one limiter on the store, with what it does while the store is away.
 
-use std::sync::{
-    Arc, PoisonError, RwLock,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
     Options,
@@ -25,8 +22,6 @@ pub(super) struct Limiter {
     pub(super) fleet: Option<Arc<Fleet>>,
     pub(super) front: Option<Front>,
     in_force: RwLock<Arc<InForce>>,
-    /// How often a quota was changed.
-    changes: AtomicU64,
     /// What counts its share while the store is away: from the first outage on, through all others.
     share: Mutex<Option<Share>>,
 }
@@ -35,6 +30,8 @@ pub(super) struct Limiter {
 pub(super) struct InForce {
     pub(super) spec: LimiterSpec,
     pub(super) counted: Vec<Counted>,
+    /// How often a quota was changed before.
+    pub(super) changes: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -45,10 +42,10 @@ struct Share {
 }
 
 impl InForce {
-    fn of(spec: &LimiterSpec) -> Result<Arc<Self>, ConfigError> {
+    fn of(spec: &LimiterSpec, changes: u64) -> Result<Arc<Self>, ConfigError> {
         let counted = spec.quotas.iter().map(|quota| Counted::of(&spec.algorithm, *quota));
         let counted = counted.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { spec: spec.clone(), counted }))
+        Ok(Arc::new(Self { spec: spec.clone(), counted, changes }))
     }
 
     /// The quota that a charge names.
@@ -78,7 +75,7 @@ impl Limiter {
     ) -> Result<Self, ConfigError> {
         check_prefix(&options.prefix)?;
         options.check()?;
-        let in_force = InForce::of(spec)?;
+        let in_force = InForce::of(spec, 0)?;
         let kind = in_force.counted[0].kind;
         let counts_fleet = matches!(options.instances, Instances::Heartbeats);
         Ok(Self {
@@ -87,7 +84,6 @@ impl Limiter {
             fleet: counts_fleet.then(|| fleet(&options.prefix)),
             front: Front::of(options),
             in_force: RwLock::new(in_force),
-            changes: AtomicU64::new(0),
             share: Mutex::new(None),
         })
     }
@@ -96,16 +92,10 @@ impl Limiter {
         Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How often a quota was changed.
-    pub(super) fn changes(&self) -> u64 {
-        // Acquire pairs with the release in `renew`: who sees the number finds the quota it counts.
-        self.changes.load(Ordering::Acquire)
-    }
-
     /// Puts other quotas in force. What the store holds is converted by whoever touches it.
     pub(super) fn renew(&self, spec: &LimiterSpec) -> Result<(), ConfigError> {
-        let renewed = InForce::of(spec)?;
         let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        let renewed = InForce::of(spec, in_force.changes + 1)?;
         let is_alike = renewed.counted.len() == in_force.counted.len()
             && renewed.counted[0].kind == in_force.counted[0].kind;
         if !is_alike {
@@ -114,8 +104,6 @@ impl Limiter {
             return Err(ConfigError::new("algorithm", value, reason));
         }
         *in_force = renewed;
-        // Release pairs with the acquire in `changes`.
-        self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
@@ -132,7 +120,8 @@ impl Limiter {
     /// The limiter of this process that counts its share.
     pub(super) fn share(&self, shares: &Local, portion: Portion) -> Result<LimiterId, ConfigError> {
         let mut share = lock(&self.share);
-        let changes = self.changes();
+        let in_force = self.in_force();
+        let changes = in_force.changes;
         if let Some(share) = *share
             && (share.portion, share.changes) == (portion, changes)
         {
@@ -142,7 +131,7 @@ impl Limiter {
         let spec = LimiterSpec {
             replaces: share.map(|share| share.id),
             keyed: true,
-            ..self.in_force().portion(portion)
+            ..in_force.portion(portion)
         };
         let id = shares.register(&spec)?;
         *share = Some(Share { id, portion, changes });

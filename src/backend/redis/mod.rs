@@ -7,6 +7,7 @@
 
 mod asked;
 mod away;
+mod composed;
 mod counted;
 mod failure;
 mod fleet;
@@ -31,7 +32,7 @@ use ::redis::{IntoConnectionInfo, Value, aio::ConnectionLike};
 use smallvec::SmallVec;
 
 use self::{
-    asked::{Asked, Charged, verdicts},
+    asked::{Asked, Charged, add_composed, verdicts},
     away::{Away, of_share},
     counted::Kind,
     failure::Failure,
@@ -515,24 +516,21 @@ impl Redis {
         let bounds = asked.iter().map(bounds);
         let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
         let bounds = bounds.unwrap_or((self.options.deadline, self.options.pipeline));
-        if charges && asked.len() == 1 && first.is_plain() {
-            let script = &shared.scripts.one_bucket;
-            let mut cmd = script.on(&[&first.name]);
-            first.add_plainly(&mut cmd, now);
-            let read = |answer: &Value| first.plain_verdict(answer).map(|verdict| vec![verdict]);
-            return shared.call(script, cmd, bounds, &first.name, read).await;
-        }
         let names: SmallVec<[&String; 4]> = asked.iter().map(|asked| &asked.name).collect();
+        let read = |answer: &Value| verdicts(asked, answer, charges);
         let is_alone = |(n, name): (usize, &&String)| !names[..n].contains(name);
-        let are_buckets = charges
-            && asked.iter().all(|asked| asked.is_plain())
-            && names.iter().enumerate().all(is_alone);
-        let script = if are_buckets { &shared.scripts.buckets } else { &shared.scripts.check };
-        let mut cmd = script.on(&names);
+        if charges
+            && names.iter().enumerate().all(is_alone)
+            && let Some(script) = shared.composed.of(asked)
+        {
+            let mut cmd = script.on(&names);
+            add_composed(asked, &mut cmd, now);
+            return shared.call(&script, cmd, bounds, &first.name, read).await;
+        }
+        let mut cmd = shared.scripts.check.on(&names);
         cmd.arg(u8::from(charges)).arg(first.time(now));
         asked.iter().for_each(|asked| asked.add(&mut cmd));
-        let read = |answer: &Value| verdicts(asked, answer, charges);
-        shared.call(script, cmd, bounds, &first.name, read).await
+        shared.call(&shared.scripts.check, cmd, bounds, &first.name, read).await
     }
 
     /// Undoes what lies in one slot, if there are several.

@@ -15,13 +15,9 @@ pub(super) struct Script {
     sent: AtomicU64,
 }
 
-/// All scripts.
+/// All scripts that any call may run; those of certain limits are [composed](super::composed).
 #[derive(Debug)]
 pub(super) struct Scripts {
-    /// One charge on one bucket: most calls.
-    pub(super) one_bucket: Script,
-    /// Several on as many buckets.
-    pub(super) buckets: Script,
     pub(super) check: Script,
     pub(super) undo: Script,
     pub(super) reset: Script,
@@ -38,29 +34,30 @@ const LOG: &str = include_str!("lua/log.lua");
 impl Scripts {
     pub(super) fn new() -> Self {
         let of = |parts: &[&str]| Script::new(&parts.concat());
-        let (fast, slow) =
-            (include_str!("lua/one_bucket.lua"), include_str!("lua/one_bucket_slow.lua"));
-        let check = include_str!("lua/check.lua");
-        let kinds = kind_of(&[
-            ("b", BUCKET, include_str!("lua/check_bucket.lua")),
-            ("w", WINDOW, include_str!("lua/check_window.lua")),
-            ("c", CELLS, include_str!("lua/check_cells.lua")),
-            ("l", LOG, include_str!("lua/check_log.lua")),
-        ]);
+        let given = "local keys, argv, now = KEYS, ARGV, time(ARGV[2])\n";
         Self {
-            one_bucket: of(&[fast, PRELUDE, BUCKET, slow]),
-            buckets: of(&[include_str!("lua/buckets.lua"), PRELUDE, &kinds, check]),
-            check: of(&[PRELUDE, &kinds, check]),
-            undo: of(&[PRELUDE, LOG, include_str!("lua/undo.lua")]),
+            check: Script::new(&checking("", given)),
+            undo: of(&[PRELUDE, BUCKET, LOG, include_str!("lua/undo.lua")]),
             reset: of(&[PRELUDE, BUCKET, WINDOW, CELLS, LOG, include_str!("lua/reset.lua")]),
             instances: of(&[PRELUDE, include_str!("lua/instances.lua")]),
             probe: of(&[PRELUDE, include_str!("lua/probe.lua")]),
         }
     }
 
-    pub(super) fn all(&self) -> [&Script; 6] {
-        [&self.one_bucket, &self.buckets, &self.check, &self.undo, &self.reset, &self.instances]
+    pub(super) fn all(&self) -> [&Script; 5] {
+        [&self.check, &self.undo, &self.reset, &self.instances, &self.probe]
     }
+}
+
+/// The script that decides any charges, after what is `tried` first, on keys and arguments that are `given`.
+pub(super) fn checking(tried: &str, given: &str) -> String {
+    let kinds = kind_of(&[
+        ("b", BUCKET, include_str!("lua/check_bucket.lua")),
+        ("w", WINDOW, include_str!("lua/check_window.lua")),
+        ("c", CELLS, include_str!("lua/check_cells.lua")),
+        ("l", LOG, include_str!("lua/check_log.lua")),
+    ]);
+    [tried, PRELUDE, &kinds, given, include_str!("lua/check.lua")].concat()
 }
 
 /// A function that makes a kind's functions: each run makes its functions anew, so it makes those alone which it calls.
@@ -72,7 +69,7 @@ fn kind_of(kinds: &[(&str, &str, &str)]) -> String {
 }
 
 impl Script {
-    fn new(text: &str) -> Self {
+    pub(super) fn new(text: &str) -> Self {
         // Comments are for readers, and cost the server nothing but the time to load them.
         let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
         let text = lines.map(|line| format!("{line}\n")).collect::<String>();

@@ -17,6 +17,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
+    composed::Composed,
     failure::{Concern, Failure},
     fleet::Fleet,
     link::{Link, Source},
@@ -32,6 +33,7 @@ use crate::{
 pub(super) struct Shared {
     pub(super) source: Source,
     pub(super) scripts: Scripts,
+    pub(super) composed: Composed,
     pub(super) teller: Teller,
     state: watch::Sender<StoreState>,
     link: Mutex<Option<Arc<dyn Link>>>,
@@ -65,6 +67,7 @@ impl Shared {
         Self {
             source,
             scripts: Scripts::new(),
+            composed: Composed::default(),
             teller: Teller::default(),
             state: watch::Sender::new(StoreState::Connecting),
             link: Mutex::new(None),
@@ -265,7 +268,9 @@ impl Shared {
         let link = self.source.connect(place, PIPELINE).await.map_err(failed)?;
         let probe = self.scripts.probe.on(&[&*lock(&self.probe)]);
         self.scripts.probe.run(&*link, &probe).await.map_err(failed)?;
-        for script in self.scripts.all() {
+        let composed = self.composed.all();
+        for script in self.scripts.all().into_iter().chain(composed.iter().map(|script| &**script))
+        {
             // Where that is not allowed, scripts are sent when they are first wanted.
             let _ = link.send(&script.load()).await;
         }

@@ -1,9 +1,9 @@
--- Any number of charges: all are made, or none. KEYS: one for each charge. ARGV: "1" to charge or "0" to look, time or
--- "", and for each charge: kind, cost, longest wait in microseconds, and what is the kind's own.
+-- Any number of charges: all are made, or none. `keys`: one for each charge. `now`: the time. `argv`: "1" to charge or
+-- "0" to look, what the time was read by, and for each charge: kind, cost, longest wait in microseconds, and what is the
+-- kind's own.
 -- Answers: now, and for each charge six: whether it fits, what was spent before it, microseconds until all is back,
 -- microseconds until it would fit, and two that its undo is known by.
 
-local keys, argv, now = KEYS, ARGV, time(ARGV[2])
 local answer, kinds, states, at = {now}, {}, {}, 3
 local all_fit, departs = true, 0
 for i = 1, #keys do

@@ -16,7 +16,7 @@ local text, new = call('GET', key), nil
 if kind == 'b' then
   local debt, resets = owed(key, text, now, tonumber(a), b, tonumber(c), ARGV[6])
   if debt == 0 then return 0 end
-  new = fmt('%016.0f%s#%.0f', now, b, resets + 1)
+  new = paid_at(now, 0, tonumber(a), b) .. fmt('#%d', resets + 1)
 elseif kind == 'w' then
   local start, spent, resets = under_way(key, text, now, b, c)
   if spent == 0 then return 0 end

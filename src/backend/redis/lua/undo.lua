@@ -15,15 +15,14 @@ for i, key in ipairs(KEYS) do
     if not text then
       -- It counts no more.
     elseif kind == 'b' then
-      local mul, stamp = tonumber(own), fmt('%016.0f', us) .. tag
-      if sub(text, 1, #stamp) == stamp then
-        local more, n = match(sub(text, #stamp + 1), '^%+?(%d*)#?(%d*)$')
-        if more and (tonumber(more) or 0) == mark and (tonumber(n) or 0) % 64 == resets then
+      local mul = tonumber(own)
+      local paid = paid_at(us, mark, mul, tag)
+      if sub(text, 1, #paid) == paid then
+        local n = match(sub(text, #paid + 1), '^#?(%d*)$')
+        if n and (tonumber(n) or 0) % 64 == resets then
           local units = mark - cost
-          more = units % mul
-          new = fmt('%016.0f', max(0, us + (units - more) / mul)) .. tag
-          if more > 0 then new = new .. fmt('+%.0f', more) end
-          if n ~= '' then new = new .. '#' .. n end
+          local more = units % mul
+          new = paid_at(max(0, us + (units - more) / mul), more, mul, tag) .. sub(text, #paid + 1)
         end
       end
     elseif kind == 'w' then
