@@ -25,7 +25,7 @@ pub trait Contender: Send + Sync + 'static {
 
 /// A connection as our own is made, without a timer of the driver's.
 pub async fn connect(url: &str) -> MultiplexedConnection {
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_write_backpressure_boundary(2_048);
     let client = Client::open(url).expect("an address");
     let connection = client.get_multiplexed_async_connection_with_config(&config).await;
     connection.expect("a server that listens")

@@ -112,8 +112,6 @@ fn text(counted: &[&Counted], is_given_time: bool) -> String {
     let _ = writeln!(tried, "if {} then", each(&fits, " and "));
     tried += &each(
         &|n, Counted { mul, own: [_, tag, ..], .. }| {
-            // A time to live that ends a millisecond after all is paid, or up to two.
-            let life = format!("fmt('%d', o{n} / {} + 2)", mul * 1_000);
             let (more, paid, digits, rest) = match mul {
                 1 => (String::new(), format!("now + o{n}"), String::new(), String::new()),
                 _ => (
@@ -123,10 +121,8 @@ fn text(counted: &[&Counted], is_given_time: bool) -> String {
                     format!(", m{n}"),
                 ),
             };
-            format!(
-                "{more}local p{n} = {paid}\nlocal l{n} = p{n} % 1000000000\n\
-                 call('PSETEX', k{n}, {life}, fmt('%07d%09d{digits}{tag}', (p{n} - l{n}) / 1000000000, l{n}{rest}))\n"
-            )
+            let life = life(n, *mul);
+            format!("{more}call('PSETEX', k{n}, {life}, fmt('%016d{digits}{tag}', {paid}{rest}))\n")
         },
         "",
     );
@@ -142,4 +138,12 @@ fn text(counted: &[&Counted], is_given_time: bool) -> String {
         ", ",
     );
     checking(&tried, &format!("local argv = {{'1', '', {arguments}}}\n"))
+}
+
+/// A time to live in milliseconds: until all is paid, and up to two more. One that is known need not be written: what is
+/// paid soon, as most is, lives up to twice as long and a second.
+fn life(n: usize, mul: u64) -> String {
+    const KNOWN: [u64; 4] = [1_000, 2_990, 6_970, 14_900];
+    let known = KNOWN.map(|life| format!("o{n} <= {} and '{life}' or ", (life - 2) * 1_000 * mul));
+    format!("{}fmt('%d', o{n} / {} + 2)", known.concat(), mul * 1_000)
 }

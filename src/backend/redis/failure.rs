@@ -119,6 +119,7 @@ fn said(text: &str) -> (BackendErrorKind, Concern) {
         "syntax error",
         "wrong number of arguments",
         "Wrong number of args",
+        "32 bits",
     ]) {
         (Kind::TooOld, Concern::All)
     } else {

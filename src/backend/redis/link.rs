@@ -115,7 +115,8 @@ impl Source {
                     .set_connection_timeout(Some(CONNECT))
                     // Each call has a deadline of ours.
                     .set_response_timeout(None)
-                    .set_pipeline_buffer_size(pipeline);
+                    .set_pipeline_buffer_size(pipeline)
+                    .set_write_backpressure_boundary(2_048);
                 let client = &clients[place];
                 let connection =
                     client.get_multiplexed_async_connection_with_config(&config).await?;

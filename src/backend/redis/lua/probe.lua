@@ -1,6 +1,7 @@
 -- Whether all that scripts do is known and allowed here. KEYS: one that nobody else uses.
 local key = KEYS[1]
 time('')
+if fmt('%d', 1790000000000000) ~= '1790000000000000' then error('32 bits') end
 call('DEL', key)
 -- Both options together are known from Redis 6.2 on.
 call('SET', key, '1', 'GET', 'PX', '1000')
