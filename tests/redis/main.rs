@@ -11,6 +11,7 @@ mod failover;
 mod faults;
 mod front;
 mod load;
+mod log;
 mod processes;
 mod proxy;
 mod same;

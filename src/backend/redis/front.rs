@@ -7,7 +7,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use ahash::RandomState;
 use smallvec::SmallVec;
 
-use super::{Options, asked::Asked, fleet::Portion};
+use super::{asked::Asked, fleet::Portion, options::Options};
 use crate::{
     Decision,
     backend::{

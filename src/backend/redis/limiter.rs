@@ -3,11 +3,11 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Options,
     counted::Counted,
     fleet::{Fleet, Instances, Portion},
     front::Front,
     names::{Names, check_prefix},
+    options::Options,
 };
 use crate::{
     ConfigError,

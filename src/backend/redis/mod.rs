@@ -1,12 +1,14 @@
 //! [`Redis`]: one quota for a fleet, counted in Redis or Valkey.
 //!
-//! What is where: `counted` makes of a quota what the scripts of `lua/` take, `names` calls keys, `asked` makes a call
-//! of charges and verdicts of the answer. `shared` is the connection, whether it is there and the task that sees to it,
-//! by means of `link`, `script`, `failure` and `teller`. `away` decides without the store, `fleet` knows how many share,
-//! `front` keeps floods from the store.
+//! What is where: `counted` makes of a quota what the scripts of `lua/` take, `names` calls keys, `asked` makes ready one
+//! charge and reads what it got, `calls` makes the calls, for which `composed` has scripts. `shared` is the connection,
+//! whether it is there and the task that sees to it, by means of `link`, `script`, `failure` and `teller`. `away` decides
+//! without the store, `fleet` knows how many share, `front` keeps floods from the store; `options` are a handle's settings,
+//! `limiter` is what `register` makes by them.
 
 mod asked;
 mod away;
+mod calls;
 mod composed;
 mod counted;
 mod failure;
@@ -15,16 +17,14 @@ mod front;
 mod limiter;
 mod link;
 mod names;
+mod options;
 mod script;
 mod shared;
 mod teller;
 
 use std::{
     fmt,
-    future::Future,
-    pin::Pin,
     sync::{Arc, PoisonError, RwLock},
-    task::{Context, Waker},
     time::Duration,
 };
 
@@ -32,18 +32,17 @@ use ::redis::{IntoConnectionInfo, Value, aio::ConnectionLike};
 use smallvec::SmallVec;
 
 use self::{
-    asked::{Asked, Charged, add_composed, verdicts},
+    asked::{Asked, Charged},
     away::{Away, of_share},
-    counted::Kind,
     failure::Failure,
     fleet::Instances,
-    front::Aside,
     limiter::Limiter,
     link::Source,
     names::Digest,
+    options::Options,
     shared::Shared,
 };
-use super::{Answer, Backend, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdict, Verdicts};
+use super::{Answer, Backend, Charge, LimiterId, LimiterSpec, Local, Receipt, Verdicts};
 use crate::{
     BackendError, BackendErrorKind, ConfigError, Decision, Observer,
     clock::Nanos,
@@ -109,60 +108,6 @@ struct Store {
     shares: Local,
     /// What sees to the connection.
     task: Mutex<Option<tokio::task::AbortHandle>>,
-}
-
-/// The settings of a handle.
-#[derive(Clone, Debug)]
-struct Options {
-    prefix: Arc<str>,
-    deadline: Duration,
-    pipeline: usize,
-    away: Away,
-    instances: Instances,
-    share: Option<f64>,
-    remembers: bool,
-    is_given_time: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            prefix: Arc::from("sluice"),
-            deadline: Duration::from_millis(10),
-            pipeline: 1_024,
-            away: Away::default(),
-            instances: Instances::default(),
-            share: None,
-            remembers: false,
-            is_given_time: false,
-        }
-    }
-}
-
-impl Options {
-    fn check(&self) -> Result<(), ConfigError> {
-        if self.deadline.is_zero() {
-            return Err(ConfigError::new(
-                "deadline",
-                "0ns",
-                "must be above zero; 10 ms is the default",
-            ));
-        }
-        if self.pipeline == 0 {
-            return Err(ConfigError::new("pipeline", 0, "must be at least 1"));
-        }
-        if matches!(self.instances, Instances::Fixed(0)) {
-            return Err(ConfigError::new("instances", 0, "must be at least 1"));
-        }
-        match self.share {
-            Some(share) if !(1.0..=1_000.0).contains(&share) => {
-                let reason =
-                    "must be from 1.0, which is an instance's even part of the quota, to 1000.0";
-                Err(ConfigError::new("share", share, reason))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Redis {
@@ -442,125 +387,6 @@ impl Redis {
 
     fn asked(&self, charge: &Charge<'_>) -> Result<Asked, BackendError> {
         Ok(Asked::new(self.limiter(charge.limiter)?, charge))
-    }
-
-    /// Charges all, or none.
-    async fn charge(
-        self,
-        now: Nanos,
-        asked: SmallVec<[Asked; 1]>,
-        aside: Aside,
-    ) -> Result<Verdicts, BackendError> {
-        match self.charge_all(now, &asked).await {
-            Ok(verdicts) => {
-                front::remember(now, &asked, &verdicts);
-                if verdicts.iter().all(|verdict| verdict.decision().is_allowed()) {
-                    aside.commit(now);
-                }
-                Ok(verdicts.into_iter().collect())
-            }
-            Err(failure) => {
-                drop(aside);
-                self.decide_alone(now, &asked, &failure.error())
-            }
-        }
-    }
-
-    /// One call for each slot; one in all where there are none.
-    async fn charge_all(&self, now: Nanos, asked: &[Asked]) -> Result<Vec<Verdict>, Failure> {
-        let all: SmallVec<[&Asked; 4]> = asked.iter().collect();
-        let is_one = all.windows(2).all(|two| two[0].slot() == two[1].slot());
-        if is_one || !self.store.shared.source.is_cluster() {
-            return self.call(now, &all, true).await;
-        }
-        let mut said: Vec<Option<Verdict>> = vec![None; asked.len()];
-        let mut receipts = SmallVec::<[Receipt; 4]>::new();
-        while let Some(first) = said.iter().position(Option::is_none) {
-            let slot = asked[first].slot();
-            let places: SmallVec<[usize; 4]> =
-                (0..asked.len()).filter(|n| asked[*n].slot() == slot).collect();
-            let group: SmallVec<[&Asked; 4]> = places.iter().map(|place| &asked[*place]).collect();
-            let answer = self.call(now, &group, true).await;
-            let is_refused = match &answer {
-                Ok(verdicts) => !verdicts.iter().all(|verdict| verdict.decision().is_allowed()),
-                Err(_) => true,
-            };
-            if is_refused {
-                self.undo(now, &receipts);
-            }
-            for (place, verdict) in places.iter().zip(answer?) {
-                receipts.push(verdict.receipt());
-                said[*place] = Some(verdict);
-            }
-            if is_refused {
-                break;
-            }
-        }
-        // Who was not asked any more does not refuse.
-        let unasked =
-            |(asked, said): (&Asked, Option<Verdict>)| said.unwrap_or_else(|| asked.uncounted());
-        Ok(asked.iter().zip(said).map(unasked).collect())
-    }
-
-    /// One call.
-    async fn call(
-        &self,
-        now: Nanos,
-        asked: &[&Asked],
-        charges: bool,
-    ) -> Result<Vec<Verdict>, Failure> {
-        let Some(first) = asked.first() else { return Ok(Vec::new()) };
-        let shared = &self.store.shared;
-        let bounds =
-            |asked: &&Asked| (asked.limiter.options.deadline, asked.limiter.options.pipeline);
-        let bounds = asked.iter().map(bounds);
-        let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
-        let bounds = bounds.unwrap_or((self.options.deadline, self.options.pipeline));
-        let names: SmallVec<[&String; 4]> = asked.iter().map(|asked| &asked.name).collect();
-        let read = |answer: &Value| verdicts(asked, answer, charges);
-        let is_alone = |(n, name): (usize, &&String)| !names[..n].contains(name);
-        if charges
-            && names.iter().enumerate().all(is_alone)
-            && let Some(script) = shared.composed.of(asked)
-        {
-            let mut cmd = script.on(&names);
-            add_composed(asked, &mut cmd, now);
-            return shared.call(&script, cmd, bounds, &first.name, read).await;
-        }
-        let mut cmd = shared.scripts.check.on(&names);
-        cmd.arg(u8::from(charges)).arg(first.time(now));
-        asked.iter().for_each(|asked| asked.add(&mut cmd));
-        shared.call(&shared.scripts.check, cmd, bounds, &first.name, read).await
-    }
-
-    /// Undoes what lies in one slot, if there are several.
-    fn undo_in_store(&self, receipts: &[(Charged, Arc<Limiter>, Digest)]) {
-        let shared = &self.store.shared;
-        let names: Vec<_> =
-            receipts.iter().map(|(_, limiter, digest)| limiter.names.of(*digest)).collect();
-        let mut cmd = shared.scripts.undo.on(&names);
-        for (charged, limiter, _) in receipts {
-            let in_force = limiter.in_force();
-            let counted = in_force.quota(charged.quota);
-            let own = match counted.kind {
-                Kind::Bucket => [&counted.own[0], &counted.own[1]],
-                _ => [&counted.own[1], &counted.own[2]],
-            };
-            cmd.arg(counted.kind.letter()).arg(charged.at).arg(charged.mark).arg(charged.resets);
-            cmd.arg(charged.cost * counted.unit).arg(own[0]).arg(own[1]);
-        }
-        let (shared, bounds) = (Arc::clone(shared), (self.options.deadline, self.options.pipeline));
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut undone = Box::pin(async move {
-            // As far as that goes: what is not undone stays spent.
-            let read = |_: &Value| Ok(());
-            let _ = shared.call(&shared.scripts.undo, cmd, bounds, &names[0], read).await;
-        });
-        // Sent before this returns, so that what is asked next is asked of what is left.
-        let mut cx = Context::from_waker(Waker::noop());
-        if Pin::new(&mut undone).poll(&mut cx).is_pending() {
-            drop(runtime.spawn(undone));
-        }
     }
 }
 
