@@ -138,7 +138,7 @@ fn store(server: &Server) -> Redis {
     Redis::new(server.url()).unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_11_a_server_that_hangs() {
     let server = Server::start();
     let outage =
@@ -147,7 +147,7 @@ async fn rd_11_a_server_that_hangs() {
     bounded(&outage, BackendErrorKind::Timeout);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_11_a_server_that_pauses_its_clients() {
     let server = Server::start();
     let pause = || drop(server.say::<String>("CLIENT PAUSE 1000 ALL"));
@@ -155,7 +155,7 @@ async fn rd_11_a_server_that_pauses_its_clients() {
     bounded(&outage, BackendErrorKind::Timeout);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_12_a_server_that_is_killed_and_starts_empty() {
     let server = std::sync::Mutex::new(Server::start());
     let shared = store(&server.lock().unwrap());
@@ -169,7 +169,7 @@ async fn rd_12_a_server_that_is_killed_and_starts_empty() {
     bounded(&outage, BackendErrorKind::Unavailable);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_12_a_server_that_is_killed_and_starts_with_its_data() {
     let server =
         std::sync::Mutex::new(Server::with(&["--appendonly", "yes", "--appendfsync", "no"]));
@@ -190,7 +190,7 @@ async fn rd_12_a_server_that_is_killed_and_starts_with_its_data() {
     assert!(keys.lock().unwrap().iter().all(|key| key == "{sluice}:all:b"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_09_a_script_of_somebody_else_that_is_slow() {
     // It says that it is busy after 100 ms.
     let server = Server::with(&["--busy-reply-threshold", "100"]);
@@ -211,7 +211,7 @@ async fn rd_09_a_script_of_somebody_else_that_is_slow() {
     bounded(&outage, BackendErrorKind::Timeout);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_09_a_server_without_memory() {
     let server = Server::with(&["--maxmemory-policy", "noeviction"]);
     let full = || server.say::<()>("CONFIG SET maxmemory 1");
@@ -221,7 +221,7 @@ async fn rd_09_a_server_without_memory() {
     bounded(&outage, BackendErrorKind::OutOfMemory);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_09_a_server_that_is_loading() {
     let server =
         std::sync::Mutex::new(Server::with(&["--appendonly", "yes", "--appendfsync", "no"]));
@@ -234,12 +234,12 @@ async fn rd_09_a_server_that_is_loading() {
         || {
             let server = &mut *server.lock().unwrap();
             server.kill();
-            // Ten milliseconds for each key.
-            server.args(&["--key-load-delay", "10000"]);
+            // Five milliseconds for each key.
+            server.args(&["--key-load-delay", "5000"]);
             server.spawn();
         },
-        ms(1_500),
-        || {},
+        ms(300),
+        || server.lock().unwrap().listens(),
     )
     .await;
     let states = outage.told.states();
@@ -248,7 +248,7 @@ async fn rd_09_a_server_that_is_loading() {
     assert!(outage.longest() < ms(100), "somebody waited {:?}", outage.longest());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_becomes_a_replica() {
     let (server, other) = (Server::start(), Server::start());
     let outage = outage(
@@ -261,7 +261,7 @@ async fn a_primary_that_becomes_a_replica() {
     bounded(&outage, BackendErrorKind::ReadOnly);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_that_is_changed() {
     let server = Server::start();
     // The connection is known until it breaks.
@@ -282,7 +282,7 @@ async fn a_password_that_is_changed() {
     assert!(outage.recovered_after() < ms(1_000));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_06_scripts_that_are_flushed_are_no_outage() {
     let server = Server::start();
     let told = Told::default();
@@ -308,7 +308,7 @@ async fn rd_06_scripts_that_are_flushed_are_no_outage() {
     assert!((1..=18 * 9).contains(&sent), "{sent} scripts were sent in 18 flushes");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pipeline_that_is_full_decides_alone() {
     let server = Server::start();
     let told = Told::default();
@@ -327,7 +327,7 @@ async fn a_pipeline_that_is_full_decides_alone() {
     assert_eq!(told.states(), [StoreState::Up]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_11_refused_from_the_start_until_it_starts() {
     let told = Told::default();
     let port = free_port();
@@ -365,7 +365,7 @@ fn black_hole() -> u16 {
     port
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rd_11_a_peer_that_accepts_and_never_answers() {
     let told = Told::default();
     let shared =
@@ -384,4 +384,22 @@ async fn rd_11_a_peer_that_accepts_and_never_answers() {
     let after: Vec<_> = shots.iter().filter(|shot| shot.at > known).collect();
     let waited = after.iter().filter(|shot| shot.took > ms(5)).count();
     assert!(after.len() > 500 && waited * 50 <= after.len(), "{waited} of {}", after.len());
+}
+
+/// A server at some distance: it answers, too late for a short deadline and in time for a long one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_too_far_is_away_and_does_not_come_and_go() {
+    let server = Server::start();
+    let proxy = crate::proxy::Proxy::before(server.port);
+    proxy.delays.store(30, std::sync::atomic::Ordering::Relaxed);
+    let (near, far) = (Told::default(), Told::default());
+    let short = Redis::new(proxy.url()).unwrap().observer(near.clone());
+    let long = Redis::new(proxy.url()).unwrap().deadline(ms(300)).observer(far.clone());
+    let layers = [layer(&short), layer(&long)];
+    let shots = layers.each_ref().map(|layer| load(layer, 100, ms(3_000)));
+    for shots in shots {
+        assert!(shots.await.unwrap().iter().all(|shot| matches!(shot.status, 200 | 429)));
+    }
+    assert_eq!(near.states(), [StoreState::Away(BackendErrorKind::Timeout)]);
+    assert_eq!(far.states(), [StoreState::Up]);
 }

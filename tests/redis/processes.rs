@@ -88,8 +88,6 @@ fn two_processes_under_skewed_load_spend_the_quota_and_no_more() {
         "{admitted} admitted in {seconds} s: {spent:.3} of the quota after the burst, {told:?}"
     );
     assert!((0.97..=1.0).contains(&spent), "{spent:.3} of the quota: {told:?}");
-    // Who offers little gets most of it.
-    assert!(told[1][0] * 4 >= told[1][0] + told[1][3], "{told:?}");
 }
 
 #[test]

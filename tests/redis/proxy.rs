@@ -15,6 +15,8 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     /// So many replies of a hundred are lost, each with its connection, before the client sees them.
     pub(crate) loses: AtomicU64,
+    /// Milliseconds by which replies are late.
+    pub(crate) delays: AtomicU64,
     replies: AtomicU64,
     pub(crate) connections: AtomicUsize,
 }
@@ -48,6 +50,7 @@ impl Proxy {
             if reply * 37 % 100 < self.loses.load(Relaxed) {
                 break;
             }
+            std::thread::sleep(std::time::Duration::from_millis(self.delays.load(Relaxed)));
             if client.write_all(&bytes[..n]).is_err() {
                 break;
             }

@@ -79,7 +79,8 @@ impl Server {
         self.child = Some(child);
     }
 
-    fn listens(&self) {
+    /// Waits until it answers, its data read.
+    pub(crate) fn listens(&self) {
         let end = Instant::now() + Duration::from_secs(10);
         while self.try_ask::<String>(&redis::cmd("PING")).is_err() {
             assert!(Instant::now() < end, "{}", self.log());

@@ -44,9 +44,6 @@ pub(super) enum Source {
     Given(Arc<dyn Link>),
 }
 
-/// How long a server may take to accept a connection.
-const CONNECT: Duration = Duration::from_millis(400);
-
 impl Source {
     pub(super) fn servers<T: IntoConnectionInfo>(
         urls: impl IntoIterator<Item = T>,
@@ -71,7 +68,6 @@ impl Source {
         // Without retries of the driver's: it would send again what was not answered.
         let builder = redis::cluster::ClusterClientBuilder::new(urls)
             .retries(0)
-            .connection_timeout(CONNECT)
             .tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
         let client = builder.build().map_err(|error| bad(&error))?;
         Ok(Self::Cluster(Box::new(client)))
@@ -108,11 +104,12 @@ impl Source {
         &self,
         place: usize,
         pipeline: usize,
+        longest: Duration,
     ) -> Result<Arc<dyn Link>, RedisError> {
         match self {
             Self::Servers(clients) => {
                 let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(CONNECT))
+                    .set_connection_timeout(Some(longest.mul_f32(0.8)))
                     // Each call has a deadline of ours.
                     .set_response_timeout(None)
                     .set_pipeline_buffer_size(pipeline)

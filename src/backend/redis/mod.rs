@@ -426,9 +426,7 @@ impl Backend for Redis {
         let shared = &self.store.shared;
         let limiter = Limiter::new(spec, &self.options, |prefix| shared.fleet(prefix))?;
         let mut limiters = self.store.limiters.write().unwrap_or_else(PoisonError::into_inner);
-        if limiters.is_empty() {
-            shared.probe_at(&self.options.prefix);
-        }
+        shared.serves(&self.options.prefix, self.options.deadline);
         limiters.push(Arc::new(limiter));
         let id = LimiterId(limiters.len() as u64 - 1);
         drop(limiters);

@@ -5,10 +5,12 @@
 
 use std::{
     fmt,
+    future::poll_fn,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -42,6 +44,8 @@ pub(super) struct Shared {
     /// Calls that are under way.
     pending: AtomicUsize,
     fleets: Mutex<Vec<Arc<Fleet>>>,
+    /// The longest deadline of a rule.
+    deadline: Mutex<Option<Duration>>,
     /// Where the store is tried: in a cluster in the slot that failed.
     probe: Mutex<String>,
     /// The last failure, for who waits until it is over.
@@ -52,12 +56,13 @@ pub(super) struct Shared {
 /// After how many late or odd answers in a row a store counts as away: one may be chance.
 const ODD: u32 = 3;
 
-/// How long a try may take, with connecting and all.
-const TRY: Duration = Duration::from_millis(500);
+/// How long a try may take, with connecting and all, and a heartbeat: so many times the longest deadline, within these.
+const TRY: u32 = 20;
+const SHORTEST_TRY: Duration = Duration::from_millis(500);
+const LONGEST_TRY: Duration = Duration::from_secs(2);
 
-/// How often a store that is there is told that this process is, too; and how long that may take.
+/// How often a store that is there is told that this process is, too.
 const BEAT: Duration = Duration::from_secs(1);
-const BEAT_TAKES: Duration = Duration::from_millis(250);
 
 /// How many commands wait to be written.
 const PIPELINE: usize = 1_024;
@@ -74,6 +79,7 @@ impl Shared {
             odd: AtomicU32::new(0),
             pending: AtomicUsize::new(0),
             fleets: Mutex::new(Vec::new()),
+            deadline: Mutex::new(None),
             probe: Mutex::new("{sluice}:probe".to_owned()),
             last: Mutex::new(None),
             was_up: AtomicBool::new(false),
@@ -95,9 +101,19 @@ impl Shared {
         fleet
     }
 
-    /// Where to try the store, until a call fails.
-    pub(super) fn probe_at(&self, prefix: &str) {
-        *lock(&self.probe) = format!("{{{prefix}}}:probe");
+    /// A rule has these settings: where to try the store until a call fails, and how long its calls may take.
+    pub(super) fn serves(&self, prefix: &str, deadline: Duration) {
+        let mut longest = lock(&self.deadline);
+        if longest.is_none() {
+            *lock(&self.probe) = format!("{{{prefix}}}:probe");
+        }
+        *longest = Some(longest.map_or(deadline, |longest| longest.max(deadline)));
+    }
+
+    /// How long a try may take.
+    fn longest_try(&self) -> Duration {
+        let longest = lock(&self.deadline).unwrap_or_default().saturating_mul(TRY);
+        longest.clamp(SHORTEST_TRY, LONGEST_TRY)
     }
 
     /// Why nobody is to wait for the store, if so.
@@ -251,7 +267,7 @@ impl Shared {
     /// Looks for a server that takes writes; says whether there is one.
     async fn try_all(&self) -> bool {
         for place in 0..self.source.places() {
-            match timeout(TRY, self.try_one(place)).await {
+            match timeout(self.longest_try(), self.try_one(place)).await {
                 Ok(Ok(link)) => {
                     self.is_up(link);
                     return true;
@@ -265,25 +281,43 @@ impl Shared {
 
     async fn try_one(&self, place: usize) -> Result<Arc<dyn Link>, Failure> {
         let failed = |error: RedisError| Failure::of(&error);
-        let link = self.source.connect(place, PIPELINE).await.map_err(failed)?;
+        let link =
+            self.source.connect(place, PIPELINE, self.longest_try()).await.map_err(failed)?;
         let probe = self.scripts.probe.on(&[&*lock(&self.probe)]);
         self.scripts.probe.run(&*link, &probe).await.map_err(failed)?;
-        let composed = self.composed.all();
-        for script in self.scripts.all().into_iter().chain(composed.iter().map(|script| &**script))
-        {
-            // Where that is not allowed, scripts are sent when they are first wanted.
-            let _ = link.send(&script.load()).await;
-        }
+        // Once more, as fast as calls must be: else they would find out, one by one.
+        let deadline = lock(&self.deadline).unwrap_or(LONGEST_TRY);
+        let again = timeout(deadline, self.scripts.probe.run(&*link, &probe)).await;
+        again.map_err(|_| Failure::late())?.map_err(failed)?;
+        self.load_scripts(&*link).await;
         // What is wrong with that is no reason not to count.
         let _ = self.count_instances(&*link, true).await;
         Ok(link)
+    }
+
+    /// Sends all scripts at once. Where that is not allowed, each is sent when it is first wanted.
+    async fn load_scripts(&self, link: &dyn Link) {
+        let composed = self.composed.all();
+        let composed = composed.iter().map(|script| &**script);
+        let loads: Vec<Cmd> =
+            self.scripts.all().into_iter().chain(composed).map(Script::load).collect();
+        let mut answers: Vec<_> = loads.iter().map(|load| Some(link.send(load))).collect();
+        poll_fn(|cx| {
+            for answer in &mut answers {
+                if answer.as_mut().is_some_and(|answer| answer.as_mut().poll(cx).is_ready()) {
+                    *answer = None;
+                }
+            }
+            if answers.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// Tells that this process is there, and finds out whether the store is, also where nobody calls.
     async fn beat(&self) {
         let link = lock(&self.link).clone();
         let Some(link) = link else { return };
-        let failed = match timeout(BEAT_TAKES, self.count_instances(&*link, false)).await {
+        let failed = match timeout(self.longest_try(), self.count_instances(&*link, false)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => Failure::of(&error),
             Err(_) => {
