@@ -23,7 +23,7 @@ fn app(clock: impl Clock) -> Result<Router, ConfigError> {
             let error = match rejection.reason() {
                 Reason::Quota | Reason::Never => "too many requests",
                 Reason::MissingKey => "say who you are",
-                _ => "busy", // an in-flight limit, 503; or a backend of your own that is away
+                _ => "busy", // an in-flight limit; or `Reason::Backend`, a store that is away: 503
             };
             // None where waiting does not help.
             let again_in = rejection.retry_after_secs();

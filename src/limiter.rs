@@ -1,7 +1,8 @@
 //! Limits without HTTP: [`Limiter`] and [`KeyedLimiter`], for outgoing calls, jobs and consumers.
 //!
 //! Both are handles: clones share the count, and one limiter can stand in several places, a layer's
-//! [`Rule::on`](crate::Rule::on) among them.
+//! [`Rule::on`](crate::Rule::on) among them. They count in this process: one pace for several is a layer with a shared
+//! [backend](crate::backend) around the client, as in the example `shared_pace`.
 //!
 //! ```
 //! use tower_sluice::{ManualClock, TokenBucket};

@@ -30,7 +30,8 @@ pub enum StoreState {
 /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// use tower_sluice::{Observer, event::{StoreChanged, StoreState}};
 ///
-/// /// For a metrics page: 1 while each instance counts alone.
+/// /// For a metrics page: 1 while the store is away. Where one answer was late, that request alone was decided without
+/// /// the store, which is no change; `Redis::decided_alone` counts those, too.
 /// #[derive(Default)]
 /// struct Alone(AtomicBool);
 ///

@@ -93,7 +93,8 @@ pub(crate) enum Counting {
     Shared(SharedLimiter),
 }
 
-/// A limiter that a rule shares with others; see [`Rule::on`].
+/// A limiter of this process that a rule shares with others; see [`Rule::on`]. For several processes there is a
+/// [`backend`](Rule::backend).
 ///
 /// ```
 /// use tower_sluice::{ManualClock, RateLimitLayer, Rule, TokenBucket, key};

@@ -61,6 +61,7 @@ async fn rd_12_each_mode_answers_as_it_says() {
     assert_eq!(answers(&share).await, [(200, 25), (429, 175)]);
     assert_eq!(answers(&admit).await, [(200, 200)]);
     assert_eq!(answers(&refuse).await, [(503, 200)]);
+    assert_eq!(shared.decided_alone(), 600);
 
     let inner = || {
         service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) })

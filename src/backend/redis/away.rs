@@ -1,6 +1,6 @@
 //! Deciding without the store: each rule by its [`Away`] mode.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, sync::atomic::Ordering};
 
 use smallvec::SmallVec;
 
@@ -41,6 +41,8 @@ impl Redis {
         asked: &[Asked],
         failure: &BackendError,
     ) -> Result<Verdicts, BackendError> {
+        // Relaxed: a count, nothing is read through it.
+        self.store.shared.alone.fetch_add(1, Ordering::Relaxed);
         let refused = asked.iter().find(|asked| asked.limiter.options.away == Away::Refuse);
         if let Some(refused) = refused {
             return Err(failure.again().on(refused.id.0));

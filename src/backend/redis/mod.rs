@@ -24,7 +24,7 @@ mod teller;
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, atomic::Ordering},
     time::Duration,
 };
 
@@ -78,8 +78,8 @@ use crate::{
 /// It connects in the background, never blocks a start, and needs no restart when the store comes back or moves. A call
 /// waits for its [`deadline`](Self::deadline), 10 ms, and is never sent twice. When the connection breaks, the store
 /// cannot write, or three answers in a row are late, nobody waits any more: each rule decides by its mode, and a task in
-/// the background tries the store twice a second until it takes writes. Each change is one event of
-/// [`Observer::store_changed`] and one log line.
+/// the background tries the store twice a second until it takes writes. Each going and coming is one event
+/// of [`Observer::store_changed`] and one log line.
 ///
 /// | mode | while the store is away | for |
 /// | --- | --- | --- |
@@ -338,10 +338,25 @@ impl Redis {
         self
     }
 
-    /// Whether the store is there.
+    /// Whether the store is there, and if not, what failed when it went away.
     #[must_use]
     pub fn state(&self) -> StoreState {
         self.store.shared.state()
+    }
+
+    /// How many requests were decided without the store so far: all while it was away, and those whose own call was late
+    /// or had no place in the [`pipeline`](Self::pipeline). Of the connection, so of all clones.
+    ///
+    /// ```
+    /// use tower_sluice::backend::Redis;
+    ///
+    /// let shared = Redis::new("redis://127.0.0.1/")?;
+    /// assert_eq!(shared.decided_alone(), 0);
+    /// # Ok::<(), tower_sluice::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn decided_alone(&self) -> u64 {
+        self.store.shared.alone.load(Ordering::Relaxed)
     }
 
     /// Waits until the store has been reached and takes writes. Nothing needs it: to be called before a service

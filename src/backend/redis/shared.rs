@@ -8,7 +8,7 @@ use std::{
     future::poll_fn,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     odd: AtomicU32,
     /// Calls that are under way.
     pending: AtomicUsize,
+    /// Checks that were decided without the store.
+    pub(super) alone: AtomicU64,
     fleets: Mutex<Vec<Arc<Fleet>>>,
     /// The longest deadline of a rule.
     deadline: Mutex<Option<Duration>>,
@@ -78,6 +80,7 @@ impl Shared {
             link: Mutex::new(None),
             odd: AtomicU32::new(0),
             pending: AtomicUsize::new(0),
+            alone: AtomicU64::new(0),
             fleets: Mutex::new(Vec::new()),
             deadline: Mutex::new(None),
             probe: Mutex::new("{sluice}:probe".to_owned()),
@@ -233,8 +236,15 @@ impl Shared {
 
     fn is_away(&self, failure: &Failure) {
         *lock(&self.last) = Some((failure.kind, failure.text.clone()));
-        let before = self.state.send_replace(StoreState::Away(failure.kind));
-        if !matches!(before, StoreState::Away(_)) {
+        // As long as it is away it is so for what failed first: tries may fail for this and that.
+        let is_news = self.state.send_if_modified(|state| {
+            let is_news = !matches!(state, StoreState::Away(_));
+            if is_news {
+                *state = StoreState::Away(failure.kind);
+            }
+            is_news
+        });
+        if is_news {
             self.teller.change(StoreState::Away(failure.kind), Some(&failure.error()));
         }
         self.teller.fault(failure.fault(!self.was_up.load(Ordering::Relaxed)));
