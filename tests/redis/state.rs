@@ -437,3 +437,44 @@ async fn nothing_is_left_running_behind_it() {
     drop(shared);
     assert!(eventually(Duration::from_secs(1), || clients() == 0).await);
 }
+
+#[tokio::test]
+async fn one_call_takes_as_many_rules_as_a_layer() {
+    let server = Server::start();
+    let told = Told::default();
+    let shared = exact(server.url()).await.observer(told.clone());
+    for rules in [1, 2, 7, 8, 9, 20, 64] {
+        let ids: Vec<_> = (0..rules)
+            .map(|n| {
+                keyed(
+                    &shared,
+                    &format!("of-{rules}-{n}"),
+                    TokenBucket::per_hour(2 + u64::from(n % 2 == 0)),
+                )
+            })
+            .collect();
+        let charges: Vec<_> = ids.iter().map(|id| Charge::new(*id, 1).key(b"a")).collect();
+        let mut passed = 0;
+        for _ in 0..5 {
+            let verdicts = shared.check(Nanos::ZERO, &charges).resolve().await.unwrap();
+            passed += u32::from(verdicts.all_allowed());
+        }
+        assert_eq!(passed, if rules == 1 { 3 } else { 2 }, "{rules} rules");
+    }
+    assert_eq!((told.states(), shared.decided_alone()), (vec![], 0));
+}
+
+#[tokio::test]
+async fn rates_that_do_not_divide_are_counted_by_real_time() {
+    let server = Server::start();
+    let shared = exact(server.url()).await;
+    // Three each 100 ms, in thirds of a microsecond.
+    let id = keyed(&shared, "thirds", TokenBucket::new(3, Duration::from_millis(100)).burst(10));
+    let (begun, mut passed) = (std::time::Instant::now(), 0);
+    while begun.elapsed() < Duration::from_millis(800) {
+        passed += u32::from(ask(&shared, id, b"a").await);
+    }
+    let most = 10.0 + 30.0 * begun.elapsed().as_secs_f64() + 1.0;
+    assert!(f64::from(passed) <= most && f64::from(passed) >= most - 4.0, "{passed} of {most}");
+    assert_eq!(shared.decided_alone(), 0);
+}

@@ -75,10 +75,11 @@ impl Asked {
         utc.as_micros().to_string()
     }
 
-    /// Whether it is a charge on a bucket that may be made.
-    pub(super) fn is_plain(&self) -> bool {
+    /// Whether a script can be composed for it: a charge that may be made, of a kind that takes few steps.
+    pub(super) fn is_composed(&self) -> bool {
         let counted = self.counted();
-        counted.kind == Kind::Bucket && self.cost > 0 && self.cost <= counted.limit
+        let is_month = counted.kind == Kind::Window && counted.own[1] == "M";
+        counted.kind != Kind::Log && !is_month && self.cost > 0 && self.cost <= counted.limit
     }
 
     /// The longest wait in microseconds, where the store may tell it to depart later.
@@ -95,6 +96,17 @@ impl Asked {
         cmd.arg(counted.kind.letter()).arg(counted.cost(self.cost)).arg(wait);
         for own in &counted.own[..counted.kind.owns()] {
             cmd.arg(own);
+        }
+    }
+
+    /// What the long answer would have been to a charge that was made.
+    fn said_briefly(&self, now: u64, said: &[u64]) -> [u64; NUMBERS] {
+        match *said {
+            [before, start] => {
+                [1, before, (start + self.window()).saturating_sub(now), 0, start, 0]
+            }
+            [before, stamp, total] => [1, before, 0, 0, stamp, total],
+            _ => [1, said.first().copied().unwrap_or(0), 0, 0, 0, 0],
         }
     }
 
@@ -139,7 +151,7 @@ impl Asked {
         }
     }
 
-    /// In microseconds; of what slides.
+    /// In microseconds.
     fn window(&self) -> u64 {
         self.in_force.spec.quota(self.quota).1.period().as_micros() as u64
     }
@@ -179,11 +191,16 @@ pub(super) fn verdicts(
     let Some((now, said)) = numbers.as_deref().and_then(<[u64]>::split_first) else {
         return Err(Failure::shapeless(answer));
     };
-    if said.len() == asked.len() && may_charge {
-        // Buckets, charged at once: what each owed before.
-        let verdict =
-            |(asked, debt): (&&Asked, &u64)| asked.verdict(*now, [1, *debt, 0, 0, 0, 0], true);
-        return Ok(asked.iter().zip(said).map(verdict).collect());
+    let answers = |asked: &&Asked| asked.counted().kind.answers();
+    if may_charge && said.len() == asked.iter().map(answers).sum::<usize>() {
+        // A composed script has made them all at once.
+        let mut said = said;
+        let verdict = |asked: &&Asked| {
+            let (own, rest) = said.split_at(asked.counted().kind.answers());
+            said = rest;
+            asked.verdict(*now, asked.said_briefly(*now, own), true)
+        };
+        return Ok(asked.iter().map(verdict).collect());
     }
     if said.len() != NUMBERS * asked.len() {
         return Err(Failure::shapeless(answer));

@@ -38,6 +38,16 @@ impl Kind {
         }
     }
 
+    /// How many numbers a composed script answers for it: what was spent before; of a window also its start; of cells
+    /// the stamp, and all that was admitted.
+    pub(super) fn answers(self) -> usize {
+        match self {
+            Self::Bucket => 1,
+            Self::Window => 2,
+            Self::Cells | Self::Log => 3,
+        }
+    }
+
     /// How many of its own a check takes.
     pub(super) fn owns(self) -> usize {
         if self == Self::Bucket { 4 } else { 3 }

@@ -24,7 +24,7 @@ elseif kind == 'w' then
 else
   local _, _, before, total = ring(key, text, now, tonumber(b), tonumber(c))
   if total == before then return 0 end
-  new = fmt('%.0f;', total)
+  new = ring_text({}, {}, total)
 end
 if call('PTTL', key) > 0 then call('SET', key, new, 'KEEPTTL') else call('DEL', key) end
 return 1

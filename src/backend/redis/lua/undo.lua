@@ -32,14 +32,15 @@ for i, key in ipairs(KEYS) do
         new = fmt('%s:%s:%.0f#%s', start, length, spent - cost, n)
       end
     else
-      local before, stamp, sum = match(text, '^(.*)(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)=(%d+),$')
-      if before and tonumber(stamp) == us and sum % 16777216 == mark then
-        local left = sum - cost
-        local earlier = tonumber(match(before, '=(%d+),$') or match(before, '^(%d+);'))
-        if left == earlier then
-          new = before
-        elseif left > earlier then
-          new = fmt('%s%s=%.0f,', before, stamp, left)
+      local total, earlier = sub(text, 33, 48), #text > 64 and sub(text, -16) or sub(text, 49, 64)
+      if tonumber(sub(text, 17, 32)) == us and tonumber(total) % 16777216 == mark then
+        local left, is_first = total - cost, #text == 64
+        if left > tonumber(earlier) then
+          new = sub(text, 1, 32) .. fmt('%016d', left) .. sub(text, 49)
+        elseif left == tonumber(earlier) then
+          -- The cell before it is the last.
+          new = is_first and fmt('%016d%016d', 0, 0) or sub(text, 1, 16) .. sub(text, -32, -17)
+          new = new .. earlier .. sub(text, 49, is_first and 64 or -33)
         end
       end
     end
