@@ -15,6 +15,8 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     /// So many replies of a hundred are lost, each with its connection, before the client sees them.
     pub(crate) loses: AtomicU64,
+    /// Replies come so many milliseconds later.
+    pub(crate) delay: AtomicU64,
     replies: AtomicU64,
     pub(crate) connections: AtomicUsize,
 }
@@ -29,6 +31,7 @@ impl Proxy {
             for client in listener.incoming().flatten() {
                 own.connections.fetch_add(1, Relaxed);
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
+                let _ = (server.set_nodelay(true), client.set_nodelay(true));
                 let (mut to, mut from) = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 std::thread::spawn(move || {
                     let _ = std::io::copy(&mut from, &mut to);
@@ -48,6 +51,7 @@ impl Proxy {
             if reply * 37 % 100 < self.loses.load(Relaxed) {
                 break;
             }
+            std::thread::sleep(std::time::Duration::from_millis(self.delay.load(Relaxed)));
             if client.write_all(&bytes[..n]).is_err() {
                 break;
             }
