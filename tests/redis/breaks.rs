@@ -44,3 +44,16 @@ async fn the_acl_of_the_guide_is_enough() {
     assert!(shared.check(Nanos::ZERO, &charges).resolve().await.unwrap().all_allowed());
     assert_eq!((told.states(), told.faults()), (vec![StoreState::Up], vec![]));
 }
+
+#[tokio::test]
+async fn the_acl_of_the_guide_is_enough_where_the_number_is_told() {
+    let server = Server::start();
+    let told = Told::default();
+    let shared = Redis::new(by_the_acl_of_the_guide(&server)).unwrap().observer(told.clone());
+    let shared = shared.instances(4);
+    keyed(&shared, "a", FixedWindow::per_second(10));
+    shared.ready(Duration::from_secs(5)).await.unwrap();
+    // Two heartbeats.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!((told.states(), told.faults()), (vec![StoreState::Up], vec![]));
+}
