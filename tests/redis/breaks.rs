@@ -57,3 +57,51 @@ async fn the_acl_of_the_guide_is_enough_where_the_number_is_told() {
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!((told.states(), told.faults()), (vec![StoreState::Up], vec![]));
 }
+
+/// After another quota: who is told to come back after so long is admitted then.
+async fn kept<B: Backend>(backend: B, old: LimiterSpec, new: LimiterSpec, spends: u64) -> String {
+    let id = backend.register(&old.keyed(10)).unwrap();
+    let check = async |seconds| {
+        let charge = [Charge::new(id, 1).key(b"a")];
+        backend.check(at(seconds), &charge).resolve().await.unwrap().as_slice()[0].decision()
+    };
+    for _ in 0..spends {
+        assert!(check(0).await.is_allowed());
+    }
+    backend.register(&new.keyed(10).replacing(id).at(at(1))).unwrap();
+    let mut said = String::new();
+    let mut now = 1;
+    for n in 0..6 {
+        let decision = check(now).await;
+        match decision.retry_after() {
+            None => return format!("admitted at the {n}th try, {} s after{said}", now - 1),
+            Some(wait) => {
+                said += &format!(", told {wait:?}");
+                now += wait.as_secs_f64().ceil() as u64;
+            }
+        }
+    }
+    format!("locked out for {} s{said}", now - 1)
+}
+
+async fn keeps_its_word(old: LimiterSpec, new: LimiterSpec, spends: u64) {
+    let server = Server::start();
+    let here = kept(Local::new(), old.clone(), new.clone(), spends).await;
+    let there = kept(exact(server.url()).await.by_given_time(), old, new, spends).await;
+    println!("process: {here}\nstore:   {there}");
+    assert!(there.starts_with("admitted"), "in the process: {here}; in the store: {there}");
+}
+
+#[tokio::test]
+async fn a_bucket_of_another_quota_keeps_its_word() {
+    let spec = |bucket| LimiterSpec::new("x", bucket);
+    let (old, new) = (TokenBucket::per_day(1_000), TokenBucket::per_minute(10));
+    keeps_its_word(spec(old), spec(new), 1_000).await;
+}
+
+#[tokio::test]
+async fn a_lesser_burst_keeps_its_word() {
+    let spec = |bucket| LimiterSpec::new("x", bucket);
+    let (old, new) = (TokenBucket::per_second(1).burst(100), TokenBucket::per_second(1).burst(10));
+    keeps_its_word(spec(old), spec(new), 100).await;
+}
