@@ -105,3 +105,15 @@ async fn a_lesser_burst_keeps_its_word() {
     let (old, new) = (TokenBucket::per_second(1).burst(100), TokenBucket::per_second(1).burst(10));
     keeps_its_word(spec(old), spec(new), 100).await;
 }
+
+#[tokio::test]
+async fn a_shorter_window_keeps_its_word() {
+    let spec = |window| LimiterSpec::new("x", window);
+    keeps_its_word(spec(FixedWindow::per_day(100)), spec(FixedWindow::per_minute(100)), 100).await;
+}
+
+#[tokio::test]
+async fn a_shorter_aligned_window_keeps_its_word() {
+    let spec = |window: FixedWindow| LimiterSpec::new("x", window.aligned());
+    keeps_its_word(spec(FixedWindow::per_day(100)), spec(FixedWindow::per_minute(100)), 100).await;
+}
