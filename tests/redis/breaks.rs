@@ -117,3 +117,25 @@ async fn a_shorter_aligned_window_keeps_its_word() {
     let spec = |window: FixedWindow| LimiterSpec::new("x", window.aligned());
     keeps_its_word(spec(FixedWindow::per_day(100)), spec(FixedWindow::per_minute(100)), 100).await;
 }
+
+#[tokio::test]
+async fn two_quotas_side_by_side_admit_no_more_than_the_larger() {
+    let server = Server::start();
+    let (old, new) =
+        (exact(server.url()).await.by_given_time(), exact(server.url()).await.by_given_time());
+    let of_old = keyed(&old, "x", TokenBucket::per_second(1).burst(100));
+    let of_new = keyed(&new, "x", TokenBucket::per_second(1).burst(10));
+    let mut passed = 0;
+    for second in 0..20 {
+        for _ in 0..200 {
+            let charge = [Charge::new(of_old, 1).key(b"a")];
+            let verdicts = old.check(at(second), &charge).resolve().await.unwrap();
+            passed += u32::from(verdicts.all_allowed());
+        }
+        // The new process queues.
+        let charge = [Charge::new(of_new, 1).key(b"a").waiting_at_most(Duration::from_secs(2))];
+        let verdicts = new.check(at(second), &charge).resolve().await.unwrap();
+        passed += u32::from(verdicts.all_allowed());
+    }
+    assert!(passed <= 100 + 20 + 2, "{passed} passed of at most 122");
+}
