@@ -139,3 +139,22 @@ async fn two_quotas_side_by_side_admit_no_more_than_the_larger() {
     }
     assert!(passed <= 100 + 20 + 2, "{passed} passed of at most 122");
 }
+
+#[tokio::test]
+async fn sliding_windows_of_two_periods_side_by_side() {
+    let server = Server::start();
+    let (old, new) =
+        (exact(server.url()).await.by_given_time(), exact(server.url()).await.by_given_time());
+    let of_old = keyed(&old, "x", SlidingWindow::per_hour(100));
+    let of_new = keyed(&new, "x", SlidingWindow::per_minute(10));
+    let mut passed = 0;
+    for minute in 0..50 {
+        for _ in 0..120 {
+            let charge = [Charge::new(of_old, 1).key(b"a")];
+            passed += u32::from(old.check(at(66 * minute), &charge).resolve().await.unwrap().all_allowed());
+        }
+        let charge = [Charge::new(of_new, 1).key(b"a")];
+        let _ = new.check(at(66 * minute + 65), &charge).resolve().await.unwrap();
+    }
+    assert!(passed <= 100, "{passed} passed the old process in an hour, of 100");
+}
