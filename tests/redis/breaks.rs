@@ -158,3 +158,22 @@ async fn sliding_windows_of_two_periods_side_by_side() {
     }
     assert!(passed <= 100, "{passed} passed the old process in an hour, of 100");
 }
+
+#[tokio::test]
+async fn a_number_of_instances_that_changes_to_and_fro() {
+    use std::sync::{Arc, atomic::{AtomicU32, Ordering::Relaxed}};
+    let number = Arc::new(AtomicU32::new(1));
+    let own = Arc::clone(&number);
+    let shared = Redis::new("redis://127.0.0.1:1/").unwrap().instances_from(move || own.load(Relaxed));
+    shared.ready(Duration::from_millis(100)).await.unwrap_err();
+    let id = keyed(&shared, "x", TokenBucket::per_hour(100));
+    let mut passed = 0;
+    for round in 0..20 {
+        number.store(if round % 2 == 0 { 1 } else { 4 }, Relaxed);
+        for _ in 0..100 {
+            passed += u32::from(ask(&shared, id, b"a").await);
+        }
+    }
+    // A burst of a quarter may be forgotten.
+    assert!(passed <= 125, "{passed} passed of 100");
+}
