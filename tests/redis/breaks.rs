@@ -177,3 +177,16 @@ async fn a_number_of_instances_that_changes_to_and_fro() {
     // A burst of a quarter may be forgotten.
     assert!(passed <= 125, "{passed} passed of 100");
 }
+
+#[tokio::test]
+async fn a_reset_gives_the_share_in_front_back() {
+    let server = Server::start();
+    let shared = exact(server.url()).await.instances(1).share(1.0);
+    let id = keyed(&shared, "window", FixedWindow::per_hour(2));
+    assert_eq!(
+        [ask(&shared, id, b"a").await, ask(&shared, id, b"a").await, ask(&shared, id, b"a").await],
+        [true, true, false]
+    );
+    assert!(shared.reset(Nanos::ZERO, &Charge::new(id, 1).key(b"a")).resolve().await.unwrap());
+    assert!(ask(&shared, id, b"a").await, "the reset was for nothing");
+}
