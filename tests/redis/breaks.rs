@@ -190,3 +190,16 @@ async fn a_reset_gives_the_share_in_front_back() {
     assert!(shared.reset(Nanos::ZERO, &Charge::new(id, 1).key(b"a")).resolve().await.unwrap());
     assert!(ask(&shared, id, b"a").await, "the reset was for nothing");
 }
+
+#[tokio::test]
+async fn an_undo_gives_the_share_in_front_back() {
+    let server = Server::start();
+    let shared = exact(server.url()).await.instances(1).share(1.0);
+    let id = keyed(&shared, "window", FixedWindow::per_hour(2));
+    for n in 0..10 {
+        let charge = [Charge::new(id, 1).key(b"a")];
+        let verdicts = shared.check(Nanos::ZERO, &charge).resolve().await.unwrap();
+        assert!(verdicts.all_allowed(), "round {n}: all that was charged was undone");
+        shared.undo(Nanos::ZERO, &[verdicts.as_slice()[0].receipt()]);
+    }
+}
