@@ -203,3 +203,15 @@ async fn an_undo_gives_the_share_in_front_back() {
         shared.undo(Nanos::ZERO, &[verdicts.as_slice()[0].receipt()]);
     }
 }
+
+#[tokio::test]
+async fn a_share_in_front_bounds_large_costs() {
+    let server = Server::start();
+    let shared = exact(server.url()).await.instances(4).share(1.2);
+    let id = keyed(&shared, "window", FixedWindow::per_hour(100));
+    let mut spent = 0;
+    for cost in [31, 31, 31] {
+        spent += if asks(&shared, id, b"a", cost).await { cost } else { 0 };
+    }
+    assert!(spent <= 30, "{spent} spent of a share of 30");
+}
