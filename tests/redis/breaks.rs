@@ -215,3 +215,16 @@ async fn a_share_in_front_bounds_large_costs() {
     }
     assert!(spent <= 30, "{spent} spent of a share of 30");
 }
+
+#[tokio::test]
+async fn a_refusal_that_a_reset_overtakes_is_not_remembered() {
+    let server = Server::start();
+    let shared = exact(server.url()).await.remember_refusals();
+    let id = keyed(&shared, "window", FixedWindow::per_hour(1));
+    assert!(ask(&shared, id, b"a").await);
+    // The flood goes on while the reset is on its way.
+    let reset = shared.reset(Nanos::ZERO, &Charge::new(id, 1).key(b"a"));
+    assert!(!ask(&shared, id, b"a").await);
+    assert!(reset.resolve().await.unwrap());
+    assert!(ask(&shared, id, b"a").await, "refused although it was reset");
+}
