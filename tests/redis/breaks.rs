@@ -228,3 +228,18 @@ async fn a_refusal_that_a_reset_overtakes_is_not_remembered() {
     assert!(reset.resolve().await.unwrap());
     assert!(ask(&shared, id, b"a").await, "refused although it was reset");
 }
+
+#[tokio::test]
+async fn who_is_remembered_is_told_the_truth() {
+    let server = Server::start();
+    let shared = exact(server.url()).await.remember_refusals();
+    let id = keyed(&shared, "window", FixedWindow::per_hour(1));
+    assert!(ask(&shared, id, b"a").await);
+    let mut waits = Vec::new();
+    for _ in 0..2 {
+        let charge = [Charge::new(id, 1).key(b"a")];
+        let verdicts = shared.check(Nanos::ZERO, &charge).resolve().await.unwrap();
+        waits.push(verdicts.as_slice()[0].decision().retry_after().unwrap().as_secs());
+    }
+    assert!(waits[1] >= waits[0] - 2, "told to come back in {waits:?} s");
+}
