@@ -243,3 +243,13 @@ async fn who_is_remembered_is_told_the_truth() {
     }
     assert!(waits[1] >= waits[0] - 2, "told to come back in {waits:?} s");
 }
+
+#[tokio::test]
+async fn two_charges_of_one_call_are_not_remembered_as_one() {
+    let server = Server::start();
+    let shared = exact(server.url()).await.remember_refusals();
+    let id = keyed(&shared, "window", FixedWindow::per_hour(3));
+    let twice = [Charge::new(id, 2).key(b"a"), Charge::new(id, 2).key(b"a")];
+    assert!(!shared.check(Nanos::ZERO, &twice).resolve().await.unwrap().all_allowed());
+    assert!(asks(&shared, id, b"a", 2).await, "three are left");
+}
