@@ -253,3 +253,36 @@ async fn two_charges_of_one_call_are_not_remembered_as_one() {
     assert!(!shared.check(Nanos::ZERO, &twice).resolve().await.unwrap().all_allowed());
     assert!(asks(&shared, id, b"a", 2).await, "three are left");
 }
+
+async fn far(scripts: u64, millis: u64) -> Duration {
+    let server = Server::start();
+    let proxy = crate::proxy::Proxy::before(server.port);
+    let told = Told::default();
+    let shared = Redis::new(proxy.url()).unwrap().deadline(Duration::from_secs(1)).observer(told.clone());
+    shared.ready(Duration::from_secs(5)).await.unwrap();
+    let spec = |n: u64| LimiterSpec::new("bucket", TokenBucket::per_second(10 + n)).keyed(10);
+    let id = shared.register(&spec(0)).unwrap();
+    for n in 1..=scripts {
+        assert!(ask(&shared, id, &[n as u8]).await);
+        shared.register(&spec(n).replacing(id)).unwrap();
+    }
+    proxy.delay.store(millis, std::sync::atomic::Ordering::Relaxed);
+    assert!(ask(&shared, id, b"far").await);
+    let begun = std::time::Instant::now();
+    proxy.loses.store(100, std::sync::atomic::Ordering::Relaxed);
+    let _ = ask(&shared, id, b"far").await;
+    assert!(eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await);
+    proxy.loses.store(0, std::sync::atomic::Ordering::Relaxed);
+    let back = shared.ready(Duration::from_secs(6)).await;
+    println!("far {scripts} scripts {millis} ms: {back:?} {:?} {:?}", told.states(), begun.elapsed());
+    back.map(|()| begun.elapsed()).unwrap_or(Duration::MAX)
+}
+
+#[tokio::test]
+async fn a_far_store_with_many_scripts_comes_back() {
+    for (scripts, millis) in [(2, 0), (2, 5), (20, 5), (128, 0)] {
+        assert!(far(scripts, millis).await < Duration::from_secs(3));
+    }
+    // Half of a deadline away.
+    assert!(far(128, 5).await < Duration::from_secs(3), "it never comes back");
+}
