@@ -286,3 +286,21 @@ async fn a_far_store_with_many_scripts_comes_back() {
     // Half of a deadline away.
     assert!(far(128, 5).await < Duration::from_secs(3), "it never comes back");
 }
+
+#[tokio::test]
+async fn a_store_that_is_always_late_does_not_flap() {
+    let server = Server::start();
+    let proxy = crate::proxy::Proxy::before(server.port);
+    let told = Told::default();
+    let shared = Redis::new(proxy.url()).unwrap().instances(1).observer(told.clone());
+    let id = keyed(&shared, "bucket", TokenBucket::per_second(10));
+    shared.ready(Duration::from_secs(5)).await.unwrap();
+    proxy.delay.store(15, std::sync::atomic::Ordering::Relaxed);
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(6) {
+        let _ = ask(&shared, id, b"a").await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let changes = told.states().len();
+    assert!(changes <= 6, "{changes} changes in six seconds");
+}
