@@ -304,3 +304,22 @@ async fn a_store_that_is_always_late_does_not_flap() {
     let changes = told.states().len();
     assert!(changes <= 6, "{changes} changes in six seconds");
 }
+
+#[tokio::test]
+async fn a_short_deadline_is_that_of_its_own_rule() {
+    let server = Server::start();
+    let proxy = crate::proxy::Proxy::before(server.port);
+    let told = Told::default();
+    let shared = Redis::new(proxy.url()).unwrap().deadline(Duration::from_secs(1)).observer(told.clone()).instances(1);
+    let patient = keyed(&shared, "patient", TokenBucket::per_second(10));
+    let hasty = keyed(&shared.clone().deadline(Duration::from_millis(2)), "hasty", TokenBucket::per_second(10));
+    shared.ready(Duration::from_secs(5)).await.unwrap();
+    proxy.delay.store(5, std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..20 {
+        ask(&shared, hasty, b"a").await;
+        ask(&shared, hasty, b"a").await;
+        ask(&shared, hasty, b"a").await;
+        ask(&shared, patient, b"a").await;
+    }
+    assert_eq!(told.states(), [StoreState::Up]);
+}
