@@ -323,3 +323,14 @@ async fn a_short_deadline_is_that_of_its_own_rule() {
     }
     assert_eq!(told.states(), [StoreState::Up]);
 }
+
+#[tokio::test]
+async fn as_many_rules_in_one_call_as_a_layer_may_have() {
+    let server = Server::start();
+    let shared = exact(server.url()).await.refuse();
+    let ids: Vec<_> = (0..64)
+        .map(|n| keyed(&shared, &format!("rule-{n}"), TokenBucket::per_second(10)))
+        .collect();
+    let charges: Vec<_> = ids.iter().map(|id| Charge::new(*id, 1).key(b"a")).collect();
+    shared.check(Nanos::ZERO, &charges).resolve().await.unwrap();
+}
