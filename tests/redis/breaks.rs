@@ -334,3 +334,20 @@ async fn as_many_rules_in_one_call_as_a_layer_may_have() {
     let charges: Vec<_> = ids.iter().map(|id| Charge::new(*id, 1).key(b"a")).collect();
     shared.check(Nanos::ZERO, &charges).resolve().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_second_server_is_looked_for_before_the_store_is_away() {
+    let server = Server::start();
+    let told = Told::default();
+    let shared = Redis::any_of([format!("redis://127.0.0.1:{}/", crate::server::free_port()), server.url()])
+        .unwrap()
+        .deadline(Duration::from_secs(2))
+        .refuse()
+        .observer(told.clone());
+    let id = keyed(&shared, "window", FixedWindow::per_hour(10));
+    let charge = [Charge::new(id, 1).key(b"a")];
+    let first = shared.check(Nanos::ZERO, &charge).resolve().await.map(drop);
+    shared.ready(Duration::from_secs(2)).await.unwrap();
+    assert_eq!((told.states(), told.faults()), (vec![StoreState::Up], vec![]), "{first:?}");
+    first.unwrap();
+}
