@@ -351,3 +351,11 @@ async fn a_second_server_is_looked_for_before_the_store_is_away() {
     assert_eq!((told.states(), told.faults()), (vec![StoreState::Up], vec![]), "{first:?}");
     first.unwrap();
 }
+
+#[tokio::test]
+async fn ready_tries_under_its_own_prefix() {
+    let server = Server::start();
+    server.say::<()>("ACL SETUSER limits on >secret ~shop:* ~{shop}:* +@all");
+    let shared = Redis::new(format!("redis://limits:secret@127.0.0.1:{}/", server.port)).unwrap().prefix("shop");
+    shared.ready(Duration::from_secs(1)).await.unwrap();
+}
