@@ -359,3 +359,19 @@ async fn ready_tries_under_its_own_prefix() {
     let shared = Redis::new(format!("redis://limits:secret@127.0.0.1:{}/", server.port)).unwrap().prefix("shop");
     shared.ready(Duration::from_secs(1)).await.unwrap();
 }
+
+#[test]
+fn a_call_outside_any_runtime_does_not_panic() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (shared, id) = runtime.block_on(async {
+        let shared = exact(server.url()).await;
+        let id = keyed(&shared, "window", FixedWindow::per_hour(10));
+        assert!(ask(&shared, id, b"a").await);
+        (shared, id)
+    });
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let charge = [Charge::new(id, 1).key(b"a")];
+    let mut answer = Box::pin(shared.check(Nanos::ZERO, &charge).resolve());
+    let _ = answer.as_mut().poll(&mut cx);
+}
