@@ -375,3 +375,15 @@ fn a_call_outside_any_runtime_does_not_panic() {
     let mut answer = Box::pin(shared.check(Nanos::ZERO, &charge).resolve());
     let _ = answer.as_mut().poll(&mut cx);
 }
+
+#[tokio::test]
+async fn an_undo_after_another_quota_does_not_overflow() {
+    let server = Server::start();
+    let shared = exact(server.url()).await;
+    let spec = |bucket| LimiterSpec::new("bytes", bucket);
+    let id = shared.register(&spec(TokenBucket::per_second(1_000_000_000).burst(2_000_000_000))).unwrap();
+    let verdicts = shared.check(Nanos::ZERO, &[Charge::new(id, 2_000_000_000)]).resolve().await.unwrap();
+    assert!(verdicts.all_allowed());
+    shared.register(&spec(TokenBucket::per_day(1)).replacing(id)).unwrap();
+    shared.undo(Nanos::ZERO, &[verdicts.as_slice()[0].receipt()]);
+}
