@@ -387,3 +387,15 @@ async fn an_undo_after_another_quota_does_not_overflow() {
     shared.register(&spec(TokenBucket::per_day(1)).replacing(id)).unwrap();
     shared.undo(Nanos::ZERO, &[verdicts.as_slice()[0].receipt()]);
 }
+
+#[tokio::test]
+async fn absurd_numbers_do_not_panic() {
+    let absurd = |said: &str| match said.starts_with("EVALSHA") {
+        true => format!("*2\r\n:{0}\r\n:{0}\r\n", i64::MAX),
+        false => "+OK\r\n".to_owned(),
+    };
+    let shared = Redis::new(crate::setup::answering(absurd)).unwrap().instances(1);
+    let id = keyed(&shared, "bucket", TokenBucket::per_second(10));
+    shared.ready(Duration::from_secs(1)).await.unwrap();
+    ask(&shared, id, b"a").await;
+}
