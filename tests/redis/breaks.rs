@@ -399,3 +399,15 @@ async fn absurd_numbers_do_not_panic() {
     shared.ready(Duration::from_secs(1)).await.unwrap();
     ask(&shared, id, b"a").await;
 }
+
+#[tokio::test]
+async fn the_longest_wait_of_a_bucket_is_as_in_the_process() {
+    let server = Server::start();
+    let shared = exact(server.url()).await.by_given_time();
+    let id = shared.register(&LimiterSpec::new("partner", LeakyBucket::new(1, Duration::from_secs(400)))).unwrap();
+    for n in 0..3 {
+        let charge = [Charge::new(id, 1).waiting_at_most(Duration::from_secs(3_600))];
+        let verdicts = shared.check(at(0), &charge).resolve().await.unwrap();
+        assert!(verdicts.all_allowed(), "turn {n}");
+    }
+}
