@@ -30,10 +30,13 @@ pub(super) struct Composed(RwLock<HashMap<Rules, Arc<Script>, RandomState>>);
 /// How many are composed at most: a server keeps them all.
 const MOST: usize = 128;
 
+/// How many charges one decides at most: a script has at most 200 local variables, and each charge takes up to five.
+const LONGEST: usize = 16;
+
 impl Composed {
     /// The script for these charges; none where there are too many, or none would be quicker.
     pub(super) fn of(&self, asked: &[&Asked]) -> Option<Arc<Script>> {
-        if !asked.iter().all(|asked| asked.is_plain()) {
+        if asked.len() > LONGEST || !asked.iter().all(|asked| asked.is_plain()) {
             return None;
         }
         let rule = |asked: &&Asked| (asked.id.0, asked.quota, asked.in_force.changes);
