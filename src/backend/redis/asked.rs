@@ -128,7 +128,10 @@ impl Asked {
             return verdict;
         }
         let receipt = match counted.kind {
-            Kind::Bucket => self.receipt(now + spent / counted.mul, spent % counted.mul, other),
+            Kind::Bucket => {
+                let paid = now.saturating_add(spent / counted.mul);
+                self.receipt(paid, spent % counted.mul, other)
+            }
             Kind::Window => self.receipt(mark, spent, other),
             Kind::Cells | Kind::Log => self.receipt(mark, other, 0),
         };
