@@ -162,8 +162,15 @@ impl Shared {
             if let Some(link) = &*lock(&self.link) {
                 return Ok(Arc::clone(link));
             }
-            let state = state.get_or_insert_with(|| self.state.subscribe());
-            let present = *state.borrow_and_update();
+            let state = match &mut state {
+                // Looked at before the link is once more, or a link that came between the two is never seen.
+                None => {
+                    state.insert(self.state.subscribe()).borrow_and_update();
+                    continue;
+                }
+                Some(state) => state,
+            };
+            let present = *self.state.borrow();
             if let StoreState::Away(kind) = present {
                 return Err(Failure::new(kind, Concern::This, "the store is away"));
             }
