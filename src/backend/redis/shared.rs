@@ -133,6 +133,10 @@ impl Shared {
         key: &str,
         read: impl FnOnce(&Value) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            let text = "called outside of a tokio runtime";
+            return Err(Failure::new(BackendErrorKind::Unavailable, Concern::This, text));
+        }
         let _pending = Pending::within(most, &self.pending)?;
         let mut link = None;
         let asked = async {
