@@ -261,15 +261,20 @@ impl Shared {
 
     /// Looks for a server that takes writes; says whether there is one.
     async fn try_all(&self) -> bool {
+        let mut last = None;
         for place in 0..self.source.places() {
-            match timeout(TRY, self.try_one(place)).await {
+            last = match timeout(TRY, self.try_one(place)).await {
                 Ok(Ok(link)) => {
                     self.is_up(link);
                     return true;
                 }
-                Ok(Err(failure)) => self.is_away(&failure),
-                Err(_) => self.is_away(&Failure::late()),
+                Ok(Err(failure)) => Some(failure),
+                Err(_) => Some(Failure::late()),
             }
+        }
+        // Not before all were tried: one of several is no primary, and that is no outage.
+        if let Some(failure) = last {
+            self.is_away(&failure);
         }
         false
     }
