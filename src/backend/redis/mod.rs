@@ -423,6 +423,9 @@ impl Redis {
     ///
     /// Dropping the future gives up waiting; it goes on connecting.
     pub async fn ready(&self, timeout: Duration) -> Result<(), BackendError> {
+        if self.store.limiters.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            self.store.shared.probe_at(&self.options.prefix);
+        }
         self.store.start();
         self.store.shared.ready(timeout).await
     }
