@@ -2,7 +2,8 @@
 local key = KEYS[1]
 time('')
 if fmt('%d', 1790000000000000) ~= '1790000000000000' then error('32 bits') end
-call('DEL', key)
+-- The first write is one that takes memory: a script that has written, be it nothing, may go on where there is none.
+call('SET', key, '1', 'PX', '1000')
 -- Both options together are known from Redis 6.2 on.
 call('SET', key, '1', 'GET', 'PX', '1000')
 call('SET', key, '1', 'KEEPTTL')
