@@ -151,7 +151,9 @@ async fn sliding_windows_of_two_periods_side_by_side() {
     for minute in 0..50 {
         for _ in 0..120 {
             let charge = [Charge::new(of_old, 1).key(b"a")];
-            passed += u32::from(old.check(at(66 * minute), &charge).resolve().await.unwrap().all_allowed());
+            passed += u32::from(
+                old.check(at(66 * minute), &charge).resolve().await.unwrap().all_allowed(),
+            );
         }
         let charge = [Charge::new(of_new, 1).key(b"a")];
         let _ = new.check(at(66 * minute + 65), &charge).resolve().await.unwrap();
@@ -161,10 +163,14 @@ async fn sliding_windows_of_two_periods_side_by_side() {
 
 #[tokio::test]
 async fn a_number_of_instances_that_changes_to_and_fro() {
-    use std::sync::{Arc, atomic::{AtomicU32, Ordering::Relaxed}};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    };
     let number = Arc::new(AtomicU32::new(1));
     let own = Arc::clone(&number);
-    let shared = Redis::new("redis://127.0.0.1:1/").unwrap().instances_from(move || own.load(Relaxed));
+    let shared =
+        Redis::new("redis://127.0.0.1:1/").unwrap().instances_from(move || own.load(Relaxed));
     shared.ready(Duration::from_millis(100)).await.unwrap_err();
     let id = keyed(&shared, "x", TokenBucket::per_hour(100));
     let mut passed = 0;
@@ -258,7 +264,8 @@ async fn far(scripts: u64, millis: u64) -> Duration {
     let server = Server::start();
     let proxy = crate::proxy::Proxy::before(server.port);
     let told = Told::default();
-    let shared = Redis::new(proxy.url()).unwrap().deadline(Duration::from_secs(1)).observer(told.clone());
+    let shared =
+        Redis::new(proxy.url()).unwrap().deadline(Duration::from_secs(1)).observer(told.clone());
     shared.ready(Duration::from_secs(5)).await.unwrap();
     let spec = |n: u64| LimiterSpec::new("bucket", TokenBucket::per_second(10 + n)).keyed(10);
     let id = shared.register(&spec(0)).unwrap();
@@ -271,10 +278,16 @@ async fn far(scripts: u64, millis: u64) -> Duration {
     let begun = std::time::Instant::now();
     proxy.loses.store(100, std::sync::atomic::Ordering::Relaxed);
     let _ = ask(&shared, id, b"far").await;
-    assert!(eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await);
+    assert!(
+        eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await
+    );
     proxy.loses.store(0, std::sync::atomic::Ordering::Relaxed);
     let back = shared.ready(Duration::from_secs(6)).await;
-    println!("far {scripts} scripts {millis} ms: {back:?} {:?} {:?}", told.states(), begun.elapsed());
+    println!(
+        "far {scripts} scripts {millis} ms: {back:?} {:?} {:?}",
+        told.states(),
+        begun.elapsed()
+    );
     back.map(|()| begun.elapsed()).unwrap_or(Duration::MAX)
 }
 
@@ -310,9 +323,17 @@ async fn a_short_deadline_is_that_of_its_own_rule() {
     let server = Server::start();
     let proxy = crate::proxy::Proxy::before(server.port);
     let told = Told::default();
-    let shared = Redis::new(proxy.url()).unwrap().deadline(Duration::from_secs(1)).observer(told.clone()).instances(1);
+    let shared = Redis::new(proxy.url())
+        .unwrap()
+        .deadline(Duration::from_secs(1))
+        .observer(told.clone())
+        .instances(1);
     let patient = keyed(&shared, "patient", TokenBucket::per_second(10));
-    let hasty = keyed(&shared.clone().deadline(Duration::from_millis(2)), "hasty", TokenBucket::per_second(10));
+    let hasty = keyed(
+        &shared.clone().deadline(Duration::from_millis(2)),
+        "hasty",
+        TokenBucket::per_second(10),
+    );
     shared.ready(Duration::from_secs(5)).await.unwrap();
     proxy.delay.store(5, std::sync::atomic::Ordering::Relaxed);
     for _ in 0..20 {
@@ -339,11 +360,12 @@ async fn as_many_rules_in_one_call_as_a_layer_may_have() {
 async fn a_second_server_is_looked_for_before_the_store_is_away() {
     let server = Server::start();
     let told = Told::default();
-    let shared = Redis::any_of([format!("redis://127.0.0.1:{}/", crate::server::free_port()), server.url()])
-        .unwrap()
-        .deadline(Duration::from_secs(2))
-        .refuse()
-        .observer(told.clone());
+    let shared =
+        Redis::any_of([format!("redis://127.0.0.1:{}/", crate::server::free_port()), server.url()])
+            .unwrap()
+            .deadline(Duration::from_secs(2))
+            .refuse()
+            .observer(told.clone());
     let id = keyed(&shared, "window", FixedWindow::per_hour(10));
     let charge = [Charge::new(id, 1).key(b"a")];
     let first = shared.check(Nanos::ZERO, &charge).resolve().await.map(drop);
@@ -356,7 +378,9 @@ async fn a_second_server_is_looked_for_before_the_store_is_away() {
 async fn ready_tries_under_its_own_prefix() {
     let server = Server::start();
     server.say::<()>("ACL SETUSER limits on >secret ~shop:* ~{shop}:* +@all");
-    let shared = Redis::new(format!("redis://limits:secret@127.0.0.1:{}/", server.port)).unwrap().prefix("shop");
+    let shared = Redis::new(format!("redis://limits:secret@127.0.0.1:{}/", server.port))
+        .unwrap()
+        .prefix("shop");
     shared.ready(Duration::from_secs(1)).await.unwrap();
 }
 
@@ -381,8 +405,11 @@ async fn an_undo_after_another_quota_does_not_overflow() {
     let server = Server::start();
     let shared = exact(server.url()).await;
     let spec = |bucket| LimiterSpec::new("bytes", bucket);
-    let id = shared.register(&spec(TokenBucket::per_second(1_000_000_000).burst(2_000_000_000))).unwrap();
-    let verdicts = shared.check(Nanos::ZERO, &[Charge::new(id, 2_000_000_000)]).resolve().await.unwrap();
+    let id = shared
+        .register(&spec(TokenBucket::per_second(1_000_000_000).burst(2_000_000_000)))
+        .unwrap();
+    let verdicts =
+        shared.check(Nanos::ZERO, &[Charge::new(id, 2_000_000_000)]).resolve().await.unwrap();
     assert!(verdicts.all_allowed());
     shared.register(&spec(TokenBucket::per_day(1)).replacing(id)).unwrap();
     shared.undo(Nanos::ZERO, &[verdicts.as_slice()[0].receipt()]);
@@ -404,10 +431,42 @@ async fn absurd_numbers_do_not_panic() {
 async fn the_longest_wait_of_a_bucket_is_as_in_the_process() {
     let server = Server::start();
     let shared = exact(server.url()).await.by_given_time();
-    let id = shared.register(&LimiterSpec::new("partner", LeakyBucket::new(1, Duration::from_secs(400)))).unwrap();
+    let id = shared
+        .register(&LimiterSpec::new("partner", LeakyBucket::new(1, Duration::from_secs(400))))
+        .unwrap();
     for n in 0..3 {
         let charge = [Charge::new(id, 1).waiting_at_most(Duration::from_secs(3_600))];
         let verdicts = shared.check(at(0), &charge).resolve().await.unwrap();
         assert!(verdicts.all_allowed(), "turn {n}");
     }
+}
+
+#[tokio::test]
+async fn the_instances_after_a_flush() {
+    let mut server = Server::start();
+    let mut fleet = Vec::new();
+    for _ in 0..4 {
+        let shared = exact(server.url()).await;
+        let id = shared.register(&LimiterSpec::new("w", FixedWindow::per_minute(100))).unwrap();
+        fleet.push((shared, id));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(2_300)).await;
+    server.say::<()>("FLUSHALL");
+    tokio::time::sleep(Duration::from_millis(450)).await;
+    server.kill();
+    let mut passed = Vec::new();
+    for (shared, id) in &fleet {
+        assert!(
+            eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_)))
+                .await
+        );
+        let mut own = 0;
+        for _ in 0..100 {
+            let v = shared.check(Nanos::ZERO, &[Charge::new(*id, 1)]).resolve().await.unwrap();
+            own += u32::from(v.all_allowed());
+        }
+        passed.push(own);
+    }
+    assert!(passed.iter().sum::<u32>() <= 100, "{passed:?}");
 }
