@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "figures of a run, shown by --nocapture")]
 
 mod alone;
+mod breaks;
 mod cluster;
 mod differential;
 mod failover;

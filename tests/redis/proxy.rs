@@ -31,6 +31,7 @@ impl Proxy {
             for client in listener.incoming().flatten() {
                 own.connections.fetch_add(1, Relaxed);
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
+                let _ = (server.set_nodelay(true), client.set_nodelay(true));
                 let (mut to, mut from) = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 std::thread::spawn(move || {
                     let _ = std::io::copy(&mut from, &mut to);

@@ -152,7 +152,7 @@ async fn another_database_is_another_count() {
 }
 
 /// A server that answers each command so.
-fn answering(answer: impl Fn(&str) -> String + Send + Clone + 'static) -> String {
+pub(crate) fn answering(answer: impl Fn(&str) -> String + Send + Clone + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {

@@ -140,13 +140,18 @@ impl Asked {
             return verdict;
         }
         let receipt = match counted.kind {
-            Kind::Bucket => self.receipt(now + spent / counted.mul, spent % counted.mul, other),
+            Kind::Bucket => {
+                let paid = now.saturating_add(spent / counted.mul);
+                self.receipt(paid, spent % counted.mul, other)
+            }
             Kind::Window => self.receipt(mark, spent, other),
             Kind::Cells | Kind::Log => self.receipt(mark, other, 0),
         };
         let verdict = Verdict::new(level.allowed(), receipt);
         match counted.kind {
-            Kind::Bucket if lacks > 0 => verdict.depart_after(Duration::from_micros(lacks)),
+            Kind::Bucket if lacks > 0 => {
+                verdict.depart_after(Duration::from_micros(lacks).min(self.longest_wait))
+            }
             _ => verdict,
         }
     }

@@ -115,7 +115,7 @@ impl Redis {
         });
         asked
             .limiter
-            .share(&self.store.shares, portion)
+            .share(&self.store.shares, portion, self.store.shared.outages())
             .map_err(|error| BackendError::new(BackendErrorKind::Protocol, error).on(asked.id.0))
     }
 }

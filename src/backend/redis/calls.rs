@@ -129,7 +129,7 @@ impl Redis {
                 _ => [&counted.own[1], &counted.own[2]],
             };
             cmd.arg(counted.kind.letter()).arg(charged.at).arg(charged.mark).arg(charged.resets);
-            cmd.arg(charged.cost * counted.unit).arg(own[0]).arg(own[1]);
+            cmd.arg(charged.cost.saturating_mul(counted.unit)).arg(own[0]).arg(own[1]);
         }
         let (shared, bounds) = (Arc::clone(shared), (self.options.deadline, self.options.pipeline));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

@@ -7,7 +7,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use ahash::RandomState;
@@ -18,16 +21,22 @@ use super::{
     counted::{Counted, Kind},
     script::{Script, checking},
 };
+use crate::backend::LimiterId;
 
 /// Limiters, which of their quotas, and how often these were changed.
 type Rules = SmallVec<[(u64, usize, u64); 4]>;
 
 /// Scripts by the rules that they decide.
 #[derive(Debug, Default)]
-pub(super) struct Composed(RwLock<HashMap<Rules, Arc<Script>, RandomState>>);
+pub(super) struct Composed {
+    scripts: RwLock<HashMap<Rules, Arc<Script>, RandomState>>,
+    /// How many were composed in all.
+    made: AtomicUsize,
+}
 
-/// How many are composed at most: a server keeps them all.
+/// How many there are at most; and how many are made, where quotas change: a server keeps them all.
 const MOST: usize = 128;
+const EVER: usize = 1_024;
 
 /// For how many charges: a function in Lua has 200 variables at most.
 const CHARGES: usize = 8;
@@ -40,21 +49,31 @@ impl Composed {
         }
         let rule = |asked: &&Asked| (asked.id.0, asked.quota, asked.in_force.changes);
         let rules: Rules = asked.iter().map(rule).collect();
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.scripts.read().unwrap_or_else(PoisonError::into_inner);
         match known.get(&rules) {
             Some(script) => return Some(Arc::clone(script)),
             None if known.len() >= MOST => return None,
             None => drop(known),
         }
+        // Relaxed: a count, nothing is read through it.
+        if self.made.fetch_add(1, Ordering::Relaxed) >= EVER {
+            return None;
+        }
         let counted: Vec<&Counted> = asked.iter().map(|asked| asked.counted()).collect();
         let is_given_time = asked.iter().any(|asked| asked.limiter.options.is_given_time);
         let script = Arc::new(Script::new(&text(&counted, is_given_time)));
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
         Some(Arc::clone(known.entry(rules).or_insert(script)))
     }
 
+    /// A quota of this limiter was changed.
+    pub(super) fn forget(&self, id: LimiterId) {
+        let mut known = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|rules, _| rules.iter().all(|(limiter, ..)| *limiter != id.0));
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<Script>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.scripts.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }
 

@@ -24,7 +24,8 @@ pub(super) struct Fleet {
     name: String,
     /// Zero where nobody knows yet.
     instances: AtomicU32,
-    /// For how many heartbeats more it does not become less: who has not told yet that he is there may still do so.
+    /// For how many heartbeats more it does not become less: who has not told lately may still do so, after an outage or
+    /// where the store has forgotten him.
     holds_for: AtomicU32,
 }
 
@@ -49,15 +50,15 @@ impl Fleet {
         cmd
     }
 
-    /// So many have told lately, or since the store is there again.
-    pub(super) fn counted(&self, instances: i64, is_first: bool) {
+    /// So many have told lately.
+    pub(super) fn counted(&self, instances: i64) {
         // Zero would be nobody, though this process is there.
         let instances = u32::try_from(instances.max(1)).unwrap_or(u32::MAX);
         // Relaxed: numbers on their own, which one task writes.
         let known = self.instances.load(Ordering::Relaxed);
-        let holds_for = match is_first {
-            true if known > 0 => LASTS,
-            _ => self.holds_for.load(Ordering::Relaxed).saturating_sub(1),
+        let holds_for = match instances < known {
+            true => self.holds_for.load(Ordering::Relaxed).saturating_sub(1),
+            false => LASTS,
         };
         self.holds_for.store(holds_for, Ordering::Relaxed);
         if instances >= known || holds_for == 0 {
@@ -166,27 +167,24 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_comes_back_empty_makes_the_fleet_no_smaller() {
+    fn a_store_that_forgets_makes_the_fleet_no_smaller() {
         let fleet = Fleet::new("sluice");
         let known = || fleet.instances().map(NonZeroU32::get);
         assert_eq!(known(), None);
-        fleet.counted(1, true);
-        fleet.counted(4, false);
+        fleet.counted(1);
+        fleet.counted(4);
         assert_eq!(known(), Some(4));
-        // A process has gone.
-        fleet.counted(3, false);
-        assert_eq!(known(), Some(3));
-        // The store is there again, and this process the first that tells.
-        fleet.counted(1, true);
-        assert_eq!(known(), Some(3));
-        fleet.counted(2, false);
-        assert_eq!(known(), Some(3));
-        fleet.counted(4, false);
-        assert_eq!(known(), Some(4));
-        // Whoever is there has told by now.
-        for _ in 0..LASTS {
-            fleet.counted(2, false);
+        // It has come back empty, and this process is the first that tells.
+        for told in [1, 2, 4] {
+            fleet.counted(told);
+            assert_eq!(known(), Some(4));
         }
+        // Two have gone: whoever is there has told by then.
+        for _ in 1..LASTS {
+            fleet.counted(2);
+            assert_eq!(known(), Some(4));
+        }
+        fleet.counted(2);
         assert_eq!(known(), Some(2));
     }
 

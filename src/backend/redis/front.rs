@@ -39,7 +39,11 @@ struct Share {
 #[derive(Clone, Copy)]
 struct Refused {
     digest: [u8; 16],
+    /// What the store said, from when it was asked, so that it is never later than the store's own.
     until: Nanos,
+    /// For how long that is believed.
+    believed: Nanos,
+    /// When it was asked, or the key was reset.
     since: Nanos,
     cost: u64,
     decision: Decision,
@@ -59,6 +63,7 @@ impl Front {
             let nothing = Refused {
                 digest: [0; 16],
                 until: Nanos::ZERO,
+                believed: Nanos::ZERO,
                 since: Nanos::ZERO,
                 cost: 0,
                 decision: Decision::allowed(0, 0, Duration::ZERO),
@@ -84,8 +89,7 @@ impl Front {
             return Ok(());
         }
         let Some(counter) = self.counter(asked) else { return Ok(()) };
-        let seat = Seat { quota: asked.quota, hash: self.hasher.hash_one(asked.digest.0) };
-        match counter.hold(seat, now, asked.cost) {
+        match counter.hold(self.seat(asked), now, asked.cost) {
             Ok(hold) => {
                 aside.0.push((counter, hold));
                 Ok(())
@@ -135,6 +139,7 @@ impl Front {
         let refused = lock(shard)[place];
         let is_it = refused.digest == asked.digest.0
             && refused.until > now + asked.longest_wait
+            && refused.believed > now
             && refused.since <= now
             && asked.cost >= refused.cost
             && asked.cost <= asked.in_force.quota(asked.quota).limit
@@ -153,8 +158,8 @@ impl Front {
         let Some(wait) = decision.retry_after() else { return };
         let refused = Refused {
             digest: asked.digest.0,
-            // From when it was asked, so that it is never later than the store's own.
-            until: since + wait.min(MEMORY),
+            until: since + wait,
+            believed: since + wait.min(MEMORY),
             since,
             cost: asked.cost,
             decision,
@@ -162,19 +167,33 @@ impl Front {
         };
         let (shard, place) = self.place(asked.digest.0);
         let old = &mut lock(shard)[place];
+        let is_its_own = old.digest == refused.digest;
         // That a lesser cost is refused for as long says more.
-        let says_more = (old.digest, old.changes) == (refused.digest, refused.changes)
-            && old.until >= refused.until
+        let says_more = old.changes == refused.changes
+            && old.believed >= refused.believed
             && old.cost <= refused.cost;
-        if !says_more {
+        // And a key that was reset since is another.
+        if !(is_its_own && (says_more || old.since > since)) {
             *old = refused;
         }
     }
 
-    /// A key was reset.
-    pub(super) fn forget(&self, digest: [u8; 16]) {
-        let (shard, place) = self.place(digest);
-        lock(shard)[place].until = Nanos::ZERO;
+    /// A key is reset, or was: what was asked before says nothing of it.
+    pub(super) fn forget(&self, asked: &Asked, now: Nanos) {
+        let (shard, place) = self.place(asked.digest.0);
+        let old = &mut lock(shard)[place];
+        if old.digest != asked.digest.0 && old.believed > now {
+            return;
+        }
+        (old.digest, old.until, old.believed) = (asked.digest.0, Nanos::ZERO, Nanos::ZERO);
+        old.since = now.max(old.since);
+        if let Some(share) = &*lock(&self.share) {
+            share.counter.reset(self.seat(asked), now);
+        }
+    }
+
+    fn seat(&self, asked: &Asked) -> Seat {
+        Seat { quota: asked.quota, hash: self.hasher.hash_one(asked.digest.0) }
     }
 }
 
@@ -197,11 +216,14 @@ pub(super) fn set_aside(now: Nanos, asked: &[Asked]) -> Result<Aside, Box<Verdic
 
 /// Remembers what the store refused to those who asked then.
 pub(super) fn remember(since: Nanos, asked: &[Asked], verdicts: &[Verdict]) {
-    for (asked, verdict) in asked.iter().zip(verdicts) {
-        if let Some(front) = &asked.limiter.front
+    for (n, (one, verdict)) in asked.iter().zip(verdicts).enumerate() {
+        // What is refused because of another charge in the same call would fit alone.
+        let is_alone = || asked[..n].iter().all(|other| other.name != one.name);
+        if let Some(front) = &one.limiter.front
             && !verdict.decision().is_allowed()
+            && is_alone()
         {
-            front.remember(asked, since, verdict.decision());
+            front.remember(one, since, verdict.decision());
         }
     }
 }

@@ -39,6 +39,7 @@ struct Share {
     id: LimiterId,
     portion: Portion,
     changes: u64,
+    outage: u64,
 }
 
 impl InForce {
@@ -118,12 +119,24 @@ impl Limiter {
     }
 
     /// The limiter of this process that counts its share.
-    pub(super) fn share(&self, shares: &Local, portion: Portion) -> Result<LimiterId, ConfigError> {
+    ///
+    /// In one outage it does not grow: with a number of instances that goes up and down each growth would be a gift.
+    pub(super) fn share(
+        &self,
+        shares: &Local,
+        mut portion: Portion,
+        outage: u64,
+    ) -> Result<LimiterId, ConfigError> {
         let mut share = lock(&self.share);
+        if let Some(share) = *share
+            && share.outage == outage
+        {
+            portion.instances = portion.instances.max(share.portion.instances);
+        }
         let in_force = self.in_force();
         let changes = in_force.changes;
         if let Some(share) = *share
-            && (share.portion, share.changes) == (portion, changes)
+            && (share.portion, share.changes, share.outage) == (portion, changes, outage)
         {
             return Ok(share.id);
         }
@@ -134,7 +147,7 @@ impl Limiter {
             ..in_force.portion(portion)
         };
         let id = shares.register(&spec)?;
-        *share = Some(Share { id, portion, changes });
+        *share = Some(Share { id, portion, changes, outage });
         Ok(id)
     }
 }

@@ -94,7 +94,9 @@ use crate::{
 ///
 /// # Without a runtime
 ///
-/// Building needs none. Calls run on the tokio runtime of whoever asks first, which must have its timer and IO enabled.
+/// Building needs none. Calls run on the tokio runtime of whoever asks first, which must have its timer and IO enabled and
+/// be driven as long as the handle is used. On tokio's paused time every call is late: tests count in the process, or by a
+/// real store in real time.
 #[derive(Clone)]
 pub struct Redis {
     store: Arc<Store>,
@@ -253,8 +255,8 @@ impl Redis {
         self
     }
 
-    /// The same from whoever knows: service discovery, say. Asked for each request while the store is away, so it must
-    /// not block. Zero is: nobody knows.
+    /// The same from whoever knows: service discovery, say. Asked for each request while the store is away, and always where
+    /// there is a [`share`](Self::share), so it must not block. Zero is: nobody knows. In one outage a share does not grow.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -277,7 +279,8 @@ impl Redis {
     /// 1.0 to 1000.0, and [remembers](Self::remember_refusals) who is refused. Default: neither.
     ///
     /// What exceeds that is refused here, so the factor says how uneven load may be: with 1.2 and four instances no
-    /// process can spend more than 30 % of a quota, be the others idle. Where the number of
+    /// process can spend more than 30 % of a quota, be the others idle. A charge of more than the share's burst is asked of the
+    /// store alone, and one that is undone stays spent of the share. Where the number of
     /// [instances](Self::instances) is not known yet it is taken for one. Requests that may
     /// [wait](crate::RejectionPolicy::queue) are told by the store alone.
     #[must_use]
@@ -383,6 +386,9 @@ impl Redis {
     ///
     /// Dropping the future gives up waiting; it goes on connecting.
     pub async fn ready(&self, timeout: Duration) -> Result<(), BackendError> {
+        if self.store.limiters.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            self.store.shared.probe_at(&self.options.prefix);
+        }
         self.store.start();
         self.store.shared.ready(timeout).await
     }
@@ -436,7 +442,9 @@ impl Backend for Redis {
             let limiter = self
                 .limiter(id)
                 .map_err(|_| ConfigError::new("limiter", id.0, "was never registered here"))?;
-            return limiter.renew(spec).map(|()| id);
+            limiter.renew(spec)?;
+            self.store.shared.composed.forget(id);
+            return Ok(id);
         }
         let shared = &self.store.shared;
         let limiter = Limiter::new(spec, &self.options, |prefix| shared.fleet(prefix))?;
@@ -519,7 +527,7 @@ impl Backend for Redis {
         };
         self.store.start();
         if let Some(front) = &asked.limiter.front {
-            front.forget(asked.digest.0);
+            front.forget(&asked, now);
         }
         self.reset_share(now, &asked);
         if let Some(away) = self.store.shared.away() {
@@ -540,6 +548,10 @@ impl Backend for Redis {
                 other => Err(Failure::shapeless(other)),
             };
             let known = shared.call(&shared.scripts.reset, cmd, bounds, &asked.name, read).await;
+            // Once more: who was on his way has been refused meanwhile.
+            if let Some(front) = &asked.limiter.front {
+                front.forget(&asked, now);
+            }
             known.map_err(|failure| failure.error())
         }))
     }

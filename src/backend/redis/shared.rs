@@ -43,6 +43,8 @@ pub(super) struct Shared {
     odd: AtomicU32,
     /// Calls that are under way.
     pending: AtomicUsize,
+    /// How often it went away.
+    outages: AtomicU64,
     /// Checks that were decided without the store.
     pub(super) alone: AtomicU64,
     fleets: Mutex<Vec<Arc<Fleet>>>,
@@ -80,6 +82,7 @@ impl Shared {
             link: Mutex::new(None),
             odd: AtomicU32::new(0),
             pending: AtomicUsize::new(0),
+            outages: AtomicU64::new(0),
             alone: AtomicU64::new(0),
             fleets: Mutex::new(Vec::new()),
             deadline: Mutex::new(None),
@@ -104,11 +107,16 @@ impl Shared {
         fleet
     }
 
+    /// Where to try the store, until a call fails.
+    pub(super) fn probe_at(&self, prefix: &str) {
+        *lock(&self.probe) = format!("{{{prefix}}}:probe");
+    }
+
     /// A rule has these settings: where to try the store until a call fails, and how long its calls may take.
     pub(super) fn serves(&self, prefix: &str, deadline: Duration) {
         let mut longest = lock(&self.deadline);
         if longest.is_none() {
-            *lock(&self.probe) = format!("{{{prefix}}}:probe");
+            self.probe_at(prefix);
         }
         *longest = Some(longest.map_or(deadline, |longest| longest.max(deadline)));
     }
@@ -134,6 +142,11 @@ impl Shared {
         }
     }
 
+    /// How often it went away.
+    pub(super) fn outages(&self) -> u64 {
+        self.outages.load(Ordering::Relaxed)
+    }
+
     /// Waits until the store is there.
     pub(super) async fn ready(&self, longest: Duration) -> Result<(), BackendError> {
         let mut state = self.state.subscribe();
@@ -152,6 +165,10 @@ impl Shared {
         key: &str,
         read: impl FnOnce(&Value) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            let text = "called outside of a tokio runtime";
+            return Err(Failure::new(BackendErrorKind::Unavailable, Concern::This, text));
+        }
         let _pending = Pending::within(most, &self.pending)?;
         let mut link = None;
         let asked = async {
@@ -164,6 +181,10 @@ impl Shared {
             Err(_) if link.is_none() => {
                 let text = "not connected within the deadline";
                 Err(Failure::new(BackendErrorKind::Unavailable, Concern::This, text))
+            }
+            // Too late for this rule says nothing of the store where others have longer.
+            Err(_) if lock(&self.deadline).is_some_and(|longest| deadline < longest) => {
+                Err(Failure { concerns: Concern::This, ..Failure::late() })
             }
             Err(_) => Err(Failure::late()),
         };
@@ -181,8 +202,15 @@ impl Shared {
             if let Some(link) = &*lock(&self.link) {
                 return Ok(Arc::clone(link));
             }
-            let state = state.get_or_insert_with(|| self.state.subscribe());
-            let present = *state.borrow_and_update();
+            let state = match &mut state {
+                // Looked at before the link is once more, or a link that came between the two is never seen.
+                None => {
+                    state.insert(self.state.subscribe()).borrow_and_update();
+                    continue;
+                }
+                Some(state) => state,
+            };
+            let present = *self.state.borrow();
             if let StoreState::Away(kind) = present {
                 return Err(Failure::new(kind, Concern::This, "the store is away"));
             }
@@ -245,6 +273,8 @@ impl Shared {
             is_news
         });
         if is_news {
+            // Relaxed: tells one outage from another.
+            self.outages.fetch_add(1, Ordering::Relaxed);
             self.teller.change(StoreState::Away(failure.kind), Some(&failure.error()));
         }
         self.teller.fault(failure.fault(!self.was_up.load(Ordering::Relaxed)));
@@ -276,15 +306,20 @@ impl Shared {
 
     /// Looks for a server that takes writes; says whether there is one.
     async fn try_all(&self) -> bool {
+        let mut last = None;
         for place in 0..self.source.places() {
-            match timeout(self.longest_try(), self.try_one(place)).await {
+            last = match timeout(self.longest_try(), self.try_one(place)).await {
                 Ok(Ok(link)) => {
                     self.is_up(link);
                     return true;
                 }
-                Ok(Err(failure)) => self.is_away(&failure),
-                Err(_) => self.is_away(&Failure::late()),
+                Ok(Err(failure)) => Some(failure),
+                Err(_) => Some(Failure::late()),
             }
+        }
+        // Not before all were tried: one of several is no primary, and that is no outage.
+        if let Some(failure) = last {
+            self.is_away(&failure);
         }
         false
     }
@@ -301,7 +336,7 @@ impl Shared {
         again.map_err(|_| Failure::late())?.map_err(failed)?;
         self.load_scripts(&*link).await;
         // What is wrong with that is no reason not to count.
-        let _ = self.count_instances(&*link, true).await;
+        let _ = self.count_instances(&*link).await;
         Ok(link)
     }
 
@@ -327,7 +362,7 @@ impl Shared {
     async fn beat(&self) {
         let link = lock(&self.link).clone();
         let Some(link) = link else { return };
-        let failed = match timeout(self.longest_try(), self.count_instances(&*link, false)).await {
+        let failed = match timeout(self.longest_try(), self.count_instances(&*link)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => Failure::of(&error),
             Err(_) => {
@@ -338,7 +373,7 @@ impl Shared {
         self.failed(&failed, &link, None);
     }
 
-    async fn count_instances(&self, link: &dyn Link, is_first: bool) -> Result<(), RedisError> {
+    async fn count_instances(&self, link: &dyn Link) -> Result<(), RedisError> {
         let fleets = lock(&self.fleets).clone();
         if fleets.is_empty() {
             link.send(&redis::cmd("PING")).await?;
@@ -346,7 +381,7 @@ impl Shared {
         for fleet in fleets {
             let cmd = fleet.beat(&self.scripts.instances);
             if let Value::Int(instances) = self.scripts.instances.run(link, &cmd).await? {
-                fleet.counted(instances, is_first);
+                fleet.counted(instances);
             }
         }
         Ok(())

@@ -1,8 +1,11 @@
 //! [`Teller`]: tells of changes of the store, and of what is wrong with its set-up, to observers and to `tracing`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use crate::{
@@ -37,9 +40,7 @@ impl Teller {
             return;
         }
         let fault = observe::warn(fault, None);
-        for observer in self.observers() {
-            observer.fault(&fault);
-        }
+        self.tell(|observer| observer.fault(&fault));
     }
 
     /// Tells of a change.
@@ -47,13 +48,14 @@ impl Teller {
     pub(super) fn change(&self, state: StoreState, error: Option<&BackendError>) {
         observe::store_changed(state, error);
         let changed = StoreChanged { state, error };
-        for observer in self.observers() {
-            observer.store_changed(&changed);
-        }
+        self.tell(|observer| observer.store_changed(&changed));
     }
 
-    /// Nothing is locked while they are told.
-    fn observers(&self) -> Vec<Arc<dyn Observer>> {
-        lock(&self.observers).clone()
+    /// Nothing is locked while they are told; and one that panics is not to end the task that sees to the store.
+    fn tell(&self, tell: impl Fn(&dyn Observer)) {
+        let observers = lock(&self.observers).clone();
+        for observer in observers {
+            let _ = catch_unwind(AssertUnwindSafe(|| tell(&*observer)));
+        }
     }
 }

@@ -10,17 +10,19 @@ local function owed(key, text, now, mul, tag, capacity, horizon)
   if not paid then foreign(key) end
   local debt, resets = (paid - now) * m + (tonumber(more) or 0), tonumber(n) or 0
   if debt <= 0 then return 0, resets, false end
-  if ':' .. m .. '/' .. u .. '/' .. b ~= tag then
-    -- Another quota's: so many permits are owed as were, and a bucket cannot be emptier than empty. What is owed
-    -- beyond that are turns that were given, whose instants stay.
+  local is_other = ':' .. m .. '/' .. u .. '/' .. b ~= tag
+  if is_other then
+    -- Another quota's: so many permits are owed as were, be it more than a burst: else processes of two quotas would
+    -- make each other forget. What is owed beyond the other's burst are turns that were given, whose instants stay.
     local turns = max(0, debt - u * b)
     debt = debt - turns
     local permits, unit = floor(debt / u), tonumber(match(tag, '/(%d+)/'))
-    debt = min(capacity, permits * unit + ceil((debt - permits * u) * unit / u)) + ceil(turns / m) * mul
+    debt = permits * unit + ceil((debt - permits * u) * unit / u) + ceil(turns / m) * mul
   end
   -- No charge of ours is paid so far ahead, unless the server's clock went back.
-  if debt > capacity and debt > tonumber(horizon) then return capacity, resets, true end
-  return debt, resets, false
+  if not is_other and debt > capacity and debt > tonumber(horizon) then return capacity, resets, true end
+  -- From here on it is paid at this quota's rate, be anything charged or not.
+  return debt, resets, is_other
 end
 
 -- When so much is paid, as it is stored.

@@ -7,6 +7,8 @@ if fmt('%d', 1790000000000000) ~= '1790000000000000' then error('32 bits') end
 call('SET', key, '1', 'GET', 'PX', '1000')
 call('SET', key, '1', 'KEEPTTL')
 call('GET', key)
+call('MGET', key)
+call('PSETEX', key, '1000', '1')
 call('PTTL', key)
 call('DEL', key)
 call('ZADD', key, '1', 'a')

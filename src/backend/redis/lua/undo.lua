@@ -18,11 +18,12 @@ for i, key in ipairs(KEYS) do
       local mul = tonumber(own)
       local paid = paid_at(us, mark, mul, tag)
       if sub(text, 1, #paid) == paid then
-        local n = match(sub(text, #paid + 1), '^#?(%d*)$')
-        if n and (tonumber(n) or 0) % 64 == resets then
+        local rest = sub(text, #paid + 1)
+        local n = rest == '' and 0 or tonumber(match(rest, '^#(%d+)$'))
+        if n and n % 64 == resets then
           local units = mark - cost
           local more = units % mul
-          new = paid_at(max(0, us + (units - more) / mul), more, mul, tag) .. sub(text, #paid + 1)
+          new = paid_at(max(0, us + (units - more) / mul), more, mul, tag) .. rest
         end
       end
     elseif kind == 'w' then

@@ -46,7 +46,8 @@ local function under_way(key, text, now, length, phase)
   elseif own ~= length or start < present then
     start = present
   end
-  return start, spent, resets, false
+  -- Another length's: from here on it ends as one of this length, be anything charged or not.
+  return start, spent, resets, own ~= length
 end
 
 local function save_window(key, now, start, length, spent, resets)
