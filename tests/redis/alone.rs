@@ -218,9 +218,9 @@ async fn who_knows_better_tells_how_many_share() {
     replicas.store(10, Relaxed);
     assert_eq!(limit().await, 10);
     assert!(!told.faults().iter().any(|fault| fault.starts_with("SL-SHARE")));
-    // It does not know any more: the only one.
+    // In one outage a share does not grow; and that it does not know any more is told.
     replicas.store(0, Relaxed);
-    assert_eq!(limit().await, 100);
+    assert_eq!(limit().await, 10);
     assert!(told.faults().iter().any(|fault| fault.starts_with("SL-SHARE")));
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tower_sluice::{
-    Backend, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket,
+    Backend, FixedWindow, TokenBucket,
     backend::{Charge, LimiterSpec, Local, Redis},
     clock::Nanos,
     event::StoreState,

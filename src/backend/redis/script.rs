@@ -1,10 +1,13 @@
 //! [`Script`]: what runs in the store, and sending it by its digest.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
-use super::link::Link;
+use super::{link::Link, shared::pause};
 
 /// A script, known by its digest where it was loaded before.
 #[derive(Debug)]
@@ -101,18 +104,20 @@ impl Script {
     pub(super) async fn run(&self, link: &dyn Link, cmd: &Cmd) -> Result<Value, RedisError> {
         // Relaxed throughout: a count, nothing is read through it. Who is wrong about it sends the script once more.
         let before = self.sent.load(Ordering::Relaxed);
-        match link.send(cmd).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
-            Err(error) if link.is_cluster() && has_moved(&error) => return link.send(cmd).await,
-            answer => return answer,
+        let answer = match link.send(cmd).await {
+            Err(error) if link.is_cluster() && has_moved(&error) => found(link, cmd).await,
+            answer => answer,
+        };
+        if !is_forgotten(&answer) {
+            return answer;
         }
         let (relaxed, after) = (Ordering::Relaxed, before + 1);
         let is_first = self.sent.compare_exchange(before, after, relaxed, relaxed).is_ok();
         if !is_first {
             // Another has sent it meanwhile, and what is sent now comes after that.
-            match link.send(cmd).await {
-                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
-                answer => return answer,
+            let answer = link.send(cmd).await;
+            if !is_forgotten(&answer) {
+                return answer;
             }
         }
         link.send(&self.whole(cmd)).await
@@ -129,6 +134,27 @@ impl Script {
         }
         cmd
     }
+}
+
+/// Sends a call on a slot that has moved until it is found: the driver learns of that while calls go on. Nothing has run.
+async fn found(link: &dyn Link, cmd: &Cmd) -> Result<Value, RedisError> {
+    for _ in 0..FINDS {
+        pause(LEARNS).await;
+        match link.send(cmd).await {
+            Err(error) if has_moved(&error) => {}
+            answer => return answer,
+        }
+    }
+    link.send(cmd).await
+}
+
+/// How often a slot is looked for, and how long a driver may take to learn of a move.
+const FINDS: u32 = 4;
+const LEARNS: Duration = Duration::from_millis(1);
+
+fn is_forgotten(answer: &Result<Value, RedisError>) -> bool {
+    let no_script = ErrorKind::Server(ServerErrorKind::NoScript);
+    answer.as_ref().is_err_and(|error| error.kind() == no_script)
 }
 
 fn has_moved(error: &RedisError) -> bool {

@@ -423,7 +423,7 @@ impl Drop for Pending<'_> {
     clippy::disallowed_methods,
     reason = "a store is in real time, whatever a layer's clock is"
 )]
-async fn pause(pause: Duration) {
+pub(super) async fn pause(pause: Duration) {
     tokio::time::sleep(pause).await;
 }
 
