@@ -94,10 +94,10 @@ fn text(counted: &[&Counted], is_given_time: bool) -> String {
         1 => "local k1 = keys[1]\nlocal t1 = call('GET', k1)\n".to_owned(),
         _ => {
             // It says nothing of what is there and is no text.
+            let keys = numbered('k');
             let again = |n| format!("if not t{n} then t{n} = call('GET', k{n}) end\n");
             format!(
-                "local {} = unpack(keys)\nlocal {} = unpack(call('MGET', unpack(keys)))\n{}",
-                numbered('k'),
+                "local {keys} = unpack(keys)\nlocal {} = unpack(call('MGET', {keys}))\n{}",
                 numbered('t'),
                 (1..=parts.len()).map(again).collect::<String>()
             )
