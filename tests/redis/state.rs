@@ -175,10 +175,12 @@ async fn rd_07_an_answer_that_is_slow_is_waited_for() {
     let server = Server::start();
     let shared = exact(server.url()).await;
     let id = keyed(&shared, "window", FixedWindow::per_minute(1_000));
+    // A script that the server has not seen yet is sent twice, and runs once.
+    assert!(ask(&shared, id, b"a").await);
     server.say::<()>("CLIENT PAUSE 200 ALL");
     assert!(ask(&shared, id, b"a").await);
     let peeked = shared.peek(Nanos::ZERO, &Charge::new(id, 0).key(b"a")).resolve().await.unwrap();
-    assert_eq!(peeked.remaining(), 999, "it was sent more than once");
+    assert_eq!(peeked.remaining(), 998, "it was sent more than once");
 }
 
 #[tokio::test]
