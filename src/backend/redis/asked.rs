@@ -169,21 +169,27 @@ impl Asked {
     }
 }
 
-/// The arguments of a composed script: none where all charges are of one permit and none may wait.
+/// Whether a composed script takes arguments for these: not where all are of one permit, as most are, and none may wait.
+pub(super) fn has_arguments(asked: &[&Asked]) -> bool {
+    let is_usual = |asked: &&Asked| {
+        asked.cost == 1 && asked.longest_wait.is_zero() && !asked.limiter.options.is_given_time
+    };
+    !asked.iter().all(is_usual)
+}
+
+/// The arguments of a composed script.
 pub(super) fn add_composed(asked: &[&Asked], cmd: &mut Cmd, now: Nanos) {
-    let time = asked.first().map(|asked| asked.time(now)).filter(|time| !time.is_empty());
-    let waits = time.is_some() || asked.iter().any(|asked| !asked.longest_wait.is_zero());
-    if waits || asked.iter().any(|asked| asked.cost != 1) {
-        for asked in asked {
-            cmd.arg(asked.counted().cost(asked.cost));
-        }
+    if !has_arguments(asked) {
+        return;
     }
-    if waits {
-        for asked in asked {
-            cmd.arg(asked.longest_micros());
-        }
+    for asked in asked {
+        cmd.arg(asked.counted().cost(asked.cost));
     }
-    cmd.arg(time);
+    for asked in asked {
+        cmd.arg(asked.longest_micros());
+    }
+    // None where it is the server's.
+    cmd.arg(asked.first().map(|asked| asked.time(now)).filter(|time| !time.is_empty()));
 }
 
 /// What the script answered to these: a verdict for each.

@@ -17,14 +17,14 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::{
-    asked::Asked,
+    asked::{Asked, has_arguments},
     counted::{Counted, Kind},
     script::{Script, checking},
 };
 use crate::backend::LimiterId;
 
-/// Limiters, which of their quotas, and how often these were changed.
-type Rules = SmallVec<[(u64, usize, u64); 4]>;
+/// Limiters, which of their quotas, and how often these were changed; and whether there are arguments.
+type Rules = (SmallVec<[(u64, usize, u64); 4]>, bool);
 
 /// Scripts by the rules that they decide.
 #[derive(Debug, Default)]
@@ -48,7 +48,8 @@ impl Composed {
             return None;
         }
         let rule = |asked: &&Asked| (asked.id.0, asked.quota, asked.in_force.changes);
-        let rules: Rules = asked.iter().map(rule).collect();
+        let has_arguments = has_arguments(asked);
+        let rules: Rules = (asked.iter().map(rule).collect(), has_arguments);
         let known = self.scripts.read().unwrap_or_else(PoisonError::into_inner);
         match known.get(&rules) {
             Some(script) => return Some(Arc::clone(script)),
@@ -61,7 +62,8 @@ impl Composed {
         }
         let counted: Vec<&Counted> = asked.iter().map(|asked| asked.counted()).collect();
         let is_given_time = asked.iter().any(|asked| asked.limiter.options.is_given_time);
-        let script = Arc::new(Script::new(&text(&counted, is_given_time)));
+        let text = text(&counted, has_arguments, is_given_time);
+        let script = Arc::new(Script::new(&text));
         let mut known = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
         Some(Arc::clone(known.entry(rules).or_insert(script)))
     }
@@ -69,7 +71,7 @@ impl Composed {
     /// A quota of this limiter was changed.
     pub(super) fn forget(&self, id: LimiterId) {
         let mut known = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|rules, _| rules.iter().all(|(limiter, ..)| *limiter != id.0));
+        known.retain(|(rules, _), _| rules.iter().all(|(limiter, ..)| *limiter != id.0));
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Script>> {
@@ -77,12 +79,16 @@ impl Composed {
     }
 }
 
-/// The script. KEYS: one for each charge, no two alike. ARGV: nothing, or for each charge its units; then nothing, or for
-/// each its longest wait in microseconds; then the time, if it is given. Answers: now, and for each charge what its kind
+/// The script. KEYS: one for each charge, no two alike. ARGV, if it has any: for each charge its units; for each its longest
+/// wait in microseconds; the time, if it is given. Answers: now, and for each charge what its kind
 /// [answers](Kind::answers); or as `check` does.
-fn text(counted: &[&Counted], is_given_time: bool) -> String {
-    let parts: Vec<Part> =
-        counted.iter().zip(1..).map(|(counted, n)| Part::of(n, counted)).collect();
+fn text(counted: &[&Counted], has_arguments: bool, is_given_time: bool) -> String {
+    let cost = |n, counted: &Counted| match has_arguments {
+        true => format!("given[{n}]"),
+        false => counted.unit.to_string(),
+    };
+    let part = |(counted, n): (&&Counted, usize)| Part::of(n, counted, &cost(n, counted));
+    let parts: Vec<Part> = counted.iter().zip(1..).map(part).collect();
     let each = |text: &dyn Fn(&Part) -> &str, between: &str| {
         parts.iter().map(text).collect::<Vec<_>>().join(between)
     };
@@ -107,8 +113,9 @@ fn text(counted: &[&Counted], is_given_time: bool) -> String {
         true => format!("local now = tonumber(given[{}])\n", 2 * parts.len() + 1),
         false => "local t = call('TIME')\nlocal now = t[1] * 1000000 + t[2]\n".to_owned(),
     };
+    let given = if has_arguments { "local given = ARGV\n" } else { "" };
     let tried = format!(
-        "local call, sub, fmt, keys, given = redis.call, string.sub, string.format, KEYS, ARGV\n\
+        "local call, sub, fmt, keys = redis.call, string.sub, string.format, KEYS\n{given}\
          {read}{time}{}if {} then\n{}if {} then\n{}return {{now, {}}}\nend\nend\n",
         each(&|part| &part.load, ""),
         each(&|part| &part.known, " and "),
@@ -120,10 +127,10 @@ fn text(counted: &[&Counted], is_given_time: bool) -> String {
     let argument = |(n, counted): (usize, &&Counted)| {
         let own = counted.own[..counted.kind.owns()].iter().map(|own| format!(", '{own}'"));
         format!(
-            "'{}', given[{n}] or '{}', given[{}] or '0'{}",
+            "'{}', {}, {}{}",
             counted.kind.letter(),
-            counted.unit,
-            parts.len() + n,
+            cost(n, counted),
+            if has_arguments { format!("given[{}]", parts.len() + n) } else { "0".to_owned() },
             own.collect::<String>()
         )
     };
@@ -145,18 +152,18 @@ struct Part {
 }
 
 impl Part {
-    fn of(n: usize, counted: &Counted) -> Self {
+    fn of(n: usize, counted: &Counted, cost: &str) -> Self {
         match counted.kind {
-            Kind::Bucket => Self::bucket(n, counted),
-            Kind::Window => Self::window(n, counted),
+            Kind::Bucket => Self::bucket(n, counted, cost),
+            Kind::Window => Self::window(n, counted, cost),
             // A log is not composed.
-            Kind::Cells | Kind::Log => Self::cells(n, counted),
+            Kind::Cells | Kind::Log => Self::cells(n, counted, cost),
         }
     }
 
     /// It owes something under the quota in force and since no reset, or nothing.
-    fn bucket(n: usize, counted: &Counted) -> Self {
-        let Counted { mul, unit, own: [_, tag, ..], .. } = counted;
+    fn bucket(n: usize, counted: &Counted, cost: &str) -> Self {
+        let Counted { mul, own: [_, tag, ..], .. } = counted;
         let digits = if *mul == 1 { 0 } else { mul.to_string().len() };
         let (at, until) = (17 + digits, 16 + digits);
         let (times, more) = match mul {
@@ -177,9 +184,7 @@ impl Part {
                 "local d{n} = not t{n} and 0 or sub(t{n}, {at}) == '{tag}' and (sub(t{n}, 1, 16) - now){times}{more}\n"
             ),
             known: format!("d{n}"),
-            charged: format!(
-                "if d{n} < 0 then d{n} = 0 end\nlocal o{n} = d{n} + (given[{n}] or {unit})\n"
-            ),
+            charged: format!("if d{n} < 0 then d{n} = 0 end\nlocal o{n} = d{n} + {cost}\n"),
             fits: format!("o{n} <= {}", counted.capacity()),
             save: format!(
                 "call('PSETEX', k{n}, {life}, fmt('%016d{format}{tag}', {paid}{rest}))\n"
@@ -189,7 +194,7 @@ impl Part {
     }
 
     /// It is of the length in force and was not reset; it goes on, or has ended.
-    fn window(n: usize, counted: &Counted) -> Self {
+    fn window(n: usize, counted: &Counted, cost: &str) -> Self {
         let [limit, length, phase, _] = &counted.own;
         let (head, at) = (format!(":{length}:"), 19 + length.len());
         let (begins, goes_on) = match phase.as_str() {
@@ -214,7 +219,7 @@ impl Part {
                 at - 1
             ),
             known: format!("d{n}"),
-            charged: format!("local o{n} = d{n} + (given[{n}] or 1)\n"),
+            charged: format!("local o{n} = d{n} + {cost}\n"),
             fits: format!("o{n} <= {limit}"),
             save: format!(
                 "call('PSETEX', k{n}, fmt('%d', (s{n} + {length} - now) / 1000 + 2), fmt('%016d{head}%d#0', s{n}, o{n}))\n"
@@ -224,7 +229,7 @@ impl Part {
     }
 
     /// It is new, or none of its cells has ended to count.
-    fn cells(n: usize, counted: &Counted) -> Self {
+    fn cells(n: usize, counted: &Counted, cost: &str) -> Self {
         let [limit, window, cell, _] = &counted.own;
         Self {
             load: format!(
@@ -240,7 +245,7 @@ impl Part {
                  end\n"
             ),
             known: format!("d{n} and b{n}"),
-            charged: format!("local o{n} = d{n} + (given[{n}] or 1)\n"),
+            charged: format!("local o{n} = d{n} + {cost}\n"),
             fits: format!("o{n} - b{n} <= {limit}"),
             save: format!(
                 "call('PSETEX', k{n}, fmt('%d', (s{n} + {window} - now) / 1000 + 2), \
