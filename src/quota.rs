@@ -3,6 +3,7 @@
 use std::{
     fmt,
     hash::{Hash, Hasher},
+    ops::Rem,
     str::FromStr,
     time::Duration,
 };
@@ -325,8 +326,8 @@ fn period(text: &str) -> Result<Duration, Wrong> {
 }
 
 /// The greatest common divisor.
-pub(crate) fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
+pub(crate) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(mut a: N, mut b: N) -> N {
+    while b != N::default() {
         (a, b) = (b, a % b);
     }
     a

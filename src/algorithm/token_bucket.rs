@@ -128,7 +128,7 @@ impl TokenBucket {
 
     pub(crate) fn compile(&self, epoch: Epoch) -> Result<Machine, ConfigError> {
         let (permits, period, burst) = self.quota.checked()?;
-        let common = gcd(u128::from(permits), u128::from(period)) as u64;
+        let common = gcd(permits, period);
         let (mul, span) = (permits / common, period / common);
         if mul > span {
             return Err(ConfigError::new(

@@ -534,6 +534,11 @@ impl Receipt {
         Self { limiter, words }
     }
 
+    /// Of no charge: there is nothing to undo.
+    pub(crate) fn nothing(limiter: LimiterId) -> Self {
+        Self::new(limiter, [0; 4])
+    }
+
     /// The limiter.
     #[must_use]
     pub fn limiter(&self) -> LimiterId {

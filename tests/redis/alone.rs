@@ -24,9 +24,9 @@ use tower_sluice::{
 };
 
 use crate::{
-    load::{Told, eventually, shoot},
+    load::{Told, eventually, goes_away, shoot},
     server::Server,
-    state::exact,
+    state::{exact, passed_alone},
 };
 
 fn get() -> Request<Body> {
@@ -55,9 +55,7 @@ async fn rd_12_each_mode_answers_as_it_says() {
     let (share, admit, refuse) =
         (layer(shared.clone()), layer(shared.clone().admit()), layer(shared.clone().refuse()));
     server.kill();
-    assert!(
-        eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await
-    );
+    assert!(goes_away(Duration::from_secs(2), &shared).await);
     assert_eq!(answers(&share).await, [(200, 25), (429, 175)]);
     assert_eq!(answers(&admit).await, [(200, 200)]);
     assert_eq!(answers(&refuse).await, [(503, 200)]);
@@ -83,9 +81,7 @@ async fn a_rule_has_an_answer_of_its_own_for_it() {
     assert_eq!(shoot(layer.clone(), get()).await.status, 200);
     assert_eq!(shoot(layer.clone(), get()).await.status, 429, "a refusal is no outage");
     server.kill();
-    assert!(
-        eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await
-    );
+    assert!(goes_away(Duration::from_secs(2), &shared).await);
     assert_eq!(shoot(layer, get()).await.status, 202);
 }
 
@@ -101,9 +97,7 @@ async fn the_rule_that_refuses_answers_whichever_it_is() {
         .build()
         .unwrap();
     server.kill();
-    assert!(
-        eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await
-    );
+    assert!(goes_away(Duration::from_secs(2), &shared).await);
     assert_eq!(shoot(layer, get()).await.status, 503);
     let said = format!("{:?}", seen.events());
     assert!(said.contains("payments") && !said.contains("reads"), "{said}");
@@ -156,10 +150,7 @@ async fn the_share_outlives_an_outage() {
     let mut passed = Vec::new();
     for _ in 0..3 {
         server.kill();
-        assert!(
-            eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_)))
-                .await
-        );
+        assert!(goes_away(Duration::from_secs(2), &shared).await);
         passed.push(spend().await);
         server.run();
         assert!(eventually(Duration::from_secs(2), || shared.state() == StoreState::Up).await);
@@ -182,21 +173,7 @@ async fn heartbeats_tell_how_many_share() {
     // By their second heartbeat all know of each other.
     tokio::time::sleep(Duration::from_millis(2_300)).await;
     server.kill();
-    let mut passed = Vec::new();
-    for (shared, id) in &fleet {
-        assert!(
-            eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_)))
-                .await
-        );
-        let mut own = 0;
-        for _ in 0..100 {
-            let verdicts =
-                shared.check(Nanos::ZERO, &[Charge::new(*id, 1)]).resolve().await.unwrap();
-            own += u32::from(verdicts.all_allowed());
-        }
-        passed.push(own);
-    }
-    assert_eq!(passed, [25; 4]);
+    assert_eq!(passed_alone(&fleet).await, [25; 4]);
 }
 
 #[tokio::test]

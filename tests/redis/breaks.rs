@@ -11,9 +11,9 @@ use tower_sluice::{
 };
 
 use crate::{
-    load::{Told, eventually},
+    load::{Told, goes_away},
     server::Server,
-    state::{ask, asks, exact, keyed},
+    state::{ask, asks, exact, keyed, passed_alone},
 };
 
 const T0: u64 = 1_790_000_000;
@@ -233,9 +233,7 @@ async fn far(scripts: u64, millis: u64) -> Duration {
     let begun = std::time::Instant::now();
     proxy.loses.store(100, std::sync::atomic::Ordering::Relaxed);
     let _ = ask(&shared, id, b"far").await;
-    assert!(
-        eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await
-    );
+    assert!(goes_away(Duration::from_secs(2), &shared).await);
     proxy.loses.store(0, std::sync::atomic::Ordering::Relaxed);
     let back = shared.ready(Duration::from_secs(6)).await;
     println!(
@@ -396,18 +394,6 @@ async fn the_instances_after_a_flush() {
     server.say::<()>("FLUSHALL");
     tokio::time::sleep(Duration::from_millis(450)).await;
     server.kill();
-    let mut passed = Vec::new();
-    for (shared, id) in &fleet {
-        assert!(
-            eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_)))
-                .await
-        );
-        let mut own = 0;
-        for _ in 0..100 {
-            let v = shared.check(Nanos::ZERO, &[Charge::new(*id, 1)]).resolve().await.unwrap();
-            own += u32::from(v.all_allowed());
-        }
-        passed.push(own);
-    }
+    let passed = passed_alone(&fleet).await;
     assert!(passed.iter().sum::<u32>() <= 100, "{passed:?}");
 }

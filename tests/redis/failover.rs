@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_sluice::{FixedWindow, backend::Redis, event::StoreState};
 
 use crate::{
-    load::{Told, eventually},
+    load::{Told, eventually, goes_away},
     server::Server,
     state::{ask, exact, keyed},
 };
@@ -27,9 +27,7 @@ async fn a_replica_becomes_the_primary() {
     assert!(eventually(Duration::from_secs(5), || !replica.keys().is_empty()).await);
     tokio::time::sleep(Duration::from_millis(100)).await;
     primary.kill();
-    assert!(
-        eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await
-    );
+    assert!(goes_away(Duration::from_secs(2), &shared).await);
     replica.say::<()>("REPLICAOF NO ONE");
     assert!(
         eventually(Duration::from_secs(2), || shared.state() == StoreState::Up).await,
@@ -69,10 +67,7 @@ async fn connections_of_ones_own() {
     assert_eq!(server.keys().len(), 1);
     server.kill();
     for shared in [&plain, &managed] {
-        assert!(
-            eventually(Duration::from_secs(3), || matches!(shared.state(), StoreState::Away(_)))
-                .await
-        );
+        assert!(goes_away(Duration::from_secs(3), shared).await);
     }
     server.run();
     // A manager connects again.

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sluice::{
     Observer, RateLimitLayer,
+    backend::Redis,
     event::{SetupFault, StoreChanged, StoreState},
 };
 
@@ -78,6 +79,11 @@ impl Told {
     pub(crate) fn faults(&self) -> Vec<String> {
         self.1.lock().unwrap().clone()
     }
+}
+
+/// Waits until its store is away.
+pub(crate) async fn goes_away(longest: Duration, shared: &Redis) -> bool {
+    eventually(longest, || matches!(shared.state(), StoreState::Away(_))).await
 }
 
 /// Waits until this holds.

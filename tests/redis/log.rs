@@ -10,7 +10,7 @@ use tower_sluice::{FixedWindow, event::StoreState};
 use tracing::{Metadata, Subscriber, field, span};
 
 use crate::{
-    load::eventually,
+    load::{eventually, goes_away},
     server::Server,
     state::{ask, exact, keyed},
 };
@@ -76,9 +76,7 @@ async fn the_lines_of_an_outage() {
     let id = keyed(&shared, "window", FixedWindow::per_minute(100));
     assert!(ask(&shared, id, b"a").await);
     server.kill();
-    assert!(
-        eventually(Duration::from_secs(2), || matches!(shared.state(), StoreState::Away(_))).await
-    );
+    assert!(goes_away(Duration::from_secs(2), &shared).await);
     for _ in 0..50 {
         let _ = ask(&shared, id, b"a").await;
     }

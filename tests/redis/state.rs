@@ -10,7 +10,7 @@ use tower_sluice::{
 };
 
 use crate::{
-    load::{Told, eventually},
+    load::{Told, eventually, goes_away},
     proxy::Proxy,
     server::Server,
 };
@@ -34,6 +34,20 @@ pub(crate) async fn ask(shared: &Redis, id: LimiterId, key: &[u8]) -> bool {
 pub(crate) async fn asks(shared: &Redis, id: LimiterId, key: &[u8], cost: u64) -> bool {
     let verdicts = shared.check(Nanos::ZERO, &[Charge::new(id, cost).key(key)]).resolve().await;
     verdicts.unwrap().all_allowed()
+}
+
+/// How many of a hundred each lets pass while the store is away.
+pub(crate) async fn passed_alone(fleet: &[(Redis, LimiterId)]) -> Vec<u32> {
+    let mut passed = Vec::new();
+    for (shared, id) in fleet {
+        assert!(goes_away(Duration::from_secs(2), shared).await);
+        let mut own = 0;
+        for _ in 0..100 {
+            own += u32::from(ask(shared, *id, b"").await);
+        }
+        passed.push(own);
+    }
+    passed
 }
 
 /// Each algorithm, with so many permits for so long.

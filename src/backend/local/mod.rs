@@ -118,7 +118,7 @@ impl Local {
         asked().for_each(|(counter, seat, charge)| counter.meet(seat, now, charge.cost));
         if !asked().all(|(counter, seat, charge)| counter.fits(seat, now, charge.cost)) {
             let read = |(counter, seat, charge): (&Arc<Counter>, Seat, &Charge<'_>)| {
-                let nothing = Receipt::new(charge.limiter, [0; 4]);
+                let nothing = Receipt::nothing(charge.limiter);
                 Verdict::new(counter.peek(seat, now, charge.cost), nothing)
             };
             let verdicts: Verdicts = asked().map(read).collect();
@@ -131,7 +131,7 @@ impl Local {
         let mut receipts = SmallVec::<[Receipt; 8]>::new();
         let mut verdicts = SmallVec::<[Verdict; 8]>::new();
         for (counter, seat, charge) in asked() {
-            let nothing = Receipt::new(charge.limiter, [0; 4]);
+            let nothing = Receipt::nothing(charge.limiter);
             let (decision, receipt) = if denied {
                 (counter.peek(seat, now, charge.cost), nothing)
             } else {

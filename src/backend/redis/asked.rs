@@ -49,6 +49,11 @@ impl Asked {
         }
     }
 
+    /// A charge of the same key on a limiter of this process.
+    pub(super) fn on(&self, limiter: LimiterId, cost: u64) -> Charge<'_> {
+        Charge::new(limiter, cost).key(&self.digest.0).quota_index(self.quota)
+    }
+
     pub(super) fn counted(&self) -> &Counted {
         self.in_force.quota(self.quota)
     }
@@ -57,7 +62,7 @@ impl Asked {
     pub(super) fn uncounted(&self) -> Verdict {
         let limit = self.counted().limit;
         let decision = Decision::allowed(limit, limit, Duration::ZERO);
-        Verdict::new(decision, Receipt::new(self.id, [0; 4]))
+        Verdict::new(decision, Receipt::nothing(self.id))
     }
 
     /// What chooses the server in a cluster.
@@ -128,16 +133,15 @@ impl Asked {
             unit: counted.unit,
             reset_after: micros(reset),
         };
-        let nothing = Receipt::new(self.id, [0; 4]);
+        let nothing = Receipt::nothing(self.id);
         if fits == 0 {
             let is_never = self.cost > counted.limit;
             let decision =
                 if is_never { level.never() } else { level.denied(micros(lacks.max(1))) };
             return Verdict::new(decision, nothing);
         }
-        let verdict = Verdict::new(level.allowed(), nothing);
         if !is_charged {
-            return verdict;
+            return Verdict::new(level.allowed(), nothing);
         }
         let receipt = match counted.kind {
             Kind::Bucket => {
@@ -177,11 +181,8 @@ pub(super) fn has_arguments(asked: &[&Asked]) -> bool {
     !asked.iter().all(is_usual)
 }
 
-/// The arguments of a composed script.
+/// The arguments of a composed script that takes any.
 pub(super) fn add_composed(asked: &[&Asked], cmd: &mut Cmd, now: Nanos) {
-    if !has_arguments(asked) {
-        return;
-    }
     for asked in asked {
         cmd.arg(asked.counted().cost(asked.cost));
     }

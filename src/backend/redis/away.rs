@@ -47,15 +47,10 @@ impl Redis {
         if let Some(refused) = refused {
             return Err(failure.again().on(refused.id.0));
         }
-        let digests: SmallVec<[[u8; 16]; 8]> = asked.iter().map(|asked| asked.digest.0).collect();
         let mut charges = SmallVec::<[Charge<'_>; 8]>::new();
-        for (asked, digest) in asked.iter().zip(&digests) {
+        for asked in asked {
             if asked.limiter.options.away == Away::LocalShare {
-                charges.push(
-                    Charge::new(self.share_of(asked)?, asked.cost)
-                        .key(digest)
-                        .quota_index(asked.quota),
-                );
+                charges.push(asked.on(self.share_of(asked)?, asked.cost));
             }
         }
         let shares = match self.store.shares.check(now, &charges) {
@@ -90,10 +85,7 @@ impl Redis {
                 .map_or_else(|| asked.uncounted(), |v| *v)
                 .decision());
         }
-        let charge = Charge::new(self.share_of(asked)?, asked.cost)
-            .key(&asked.digest.0)
-            .quota_index(asked.quota);
-        match self.store.shares.peek(now, &charge) {
+        match self.store.shares.peek(now, &asked.on(self.share_of(asked)?, asked.cost)) {
             Answer::Ready(decision) => decision,
             Answer::Pending(_) => Ok(asked.uncounted().decision()),
         }
@@ -102,9 +94,8 @@ impl Redis {
     /// Resets a key's share, if it has one.
     pub(super) fn reset_share(&self, now: Nanos, asked: &Asked) {
         if let Some(share) = asked.limiter.known_share() {
-            let charge = Charge::new(share, 0).key(&asked.digest.0).quota_index(asked.quota);
             // Decided at once, and nobody asks whether it was known.
-            drop(self.store.shares.reset(now, &charge));
+            drop(self.store.shares.reset(now, &asked.on(share, 0)));
         }
     }
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::{
     Redis,
-    asked::{Asked, Charged, add_composed, verdicts},
+    asked::{Asked, Charged, add_composed, has_arguments, verdicts},
     counted::Kind,
     failure::Failure,
     front::{self, Aside},
@@ -101,12 +101,15 @@ impl Redis {
         let names: SmallVec<[&String; 4]> = asked.iter().map(|asked| &asked.name).collect();
         let read = |answer: &Value| verdicts(asked, answer, charges);
         let is_alone = |(n, name): (usize, &&String)| !names[..n].contains(name);
+        let has_arguments = has_arguments(asked);
         if charges
             && names.iter().enumerate().all(is_alone)
-            && let Some(script) = shared.composed.of(asked)
+            && let Some(script) = shared.composed.of(asked, has_arguments)
         {
             let mut cmd = script.on(&names);
-            add_composed(asked, &mut cmd, now);
+            if has_arguments {
+                add_composed(asked, &mut cmd, now);
+            }
             return shared.call(&script, cmd, bounds, &first.name, read).await;
         }
         let mut cmd = shared.scripts.check.on(&names);

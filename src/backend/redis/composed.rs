@@ -17,7 +17,7 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use super::{
-    asked::{Asked, has_arguments},
+    asked::Asked,
     counted::{Counted, Kind},
     script::{Script, checking},
 };
@@ -43,12 +43,11 @@ const CHARGES: usize = 8;
 
 impl Composed {
     /// The script for these charges; none where there are too many, or none would be quicker.
-    pub(super) fn of(&self, asked: &[&Asked]) -> Option<Arc<Script>> {
+    pub(super) fn of(&self, asked: &[&Asked], has_arguments: bool) -> Option<Arc<Script>> {
         if asked.len() > CHARGES || !asked.iter().all(|asked| asked.is_composed()) {
             return None;
         }
         let rule = |asked: &&Asked| (asked.id.0, asked.quota, asked.in_force.changes);
-        let has_arguments = has_arguments(asked);
         let rules: Rules = (asked.iter().map(rule).collect(), has_arguments);
         let known = self.scripts.read().unwrap_or_else(PoisonError::into_inner);
         match known.get(&rules) {

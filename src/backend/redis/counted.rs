@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Algorithm, Calendar, ConfigError, FixedWindow, Quota, StartLevel};
+use crate::{Algorithm, Calendar, ConfigError, FixedWindow, Quota, StartLevel, quota::gcd};
 
 /// One quota, as the scripts count it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,10 +195,6 @@ fn micros(quota: Quota) -> Result<u64, ConfigError> {
         Ok(micros) if whole && micros > 0 => Ok(micros),
         _ => Err(period(quota, "must be whole microseconds in Redis, which is what its clock has")),
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

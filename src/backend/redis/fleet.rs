@@ -1,4 +1,4 @@
-//! How many share a quota: [`Fleet`] counts them by their heartbeats; [`portion`] is what one of them may spend alone.
+//! How many share a quota: [`Fleet`] counts them by their heartbeats; [`Portion`] is what one of them may spend alone.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use ahash::RandomState;
 use redis::Cmd;
 
 use super::script::Script;
-use crate::{Algorithm, Quota};
+use crate::{Algorithm, Quota, quota::gcd};
 
 /// The processes that share the quotas under one prefix.
 #[derive(Debug)]
@@ -149,10 +149,6 @@ fn slower(quota: Quota, times: u64, over: u64) -> Option<(u64, Duration)> {
     (permits, over) = (permits / common, period / common);
     // What a bucket of this process can count.
     (over < 1 << 60).then(|| (permits, Duration::from_nanos(over)))
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

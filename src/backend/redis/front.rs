@@ -204,7 +204,7 @@ pub(super) fn set_aside(now: Nanos, asked: &[Asked]) -> Result<Aside, Box<Verdic
         let Some(front) = &one.limiter.front else { continue };
         if let Err(decision) = front.set_aside(one, now, &mut aside) {
             let verdict = |(n, asked): (usize, &Asked)| match n == index {
-                true => Verdict::new(decision, Receipt::new(asked.id, [0; 4])),
+                true => Verdict::new(decision, Receipt::nothing(asked.id)),
                 // Who was not asked does not refuse.
                 false => asked.uncounted(),
             };
